@@ -1,0 +1,1 @@
+"""Watch a real language-model inference engine at work."""

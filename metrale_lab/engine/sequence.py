@@ -1,0 +1,90 @@
+"""The state of one sequence as the model sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class SequenceState:
+    """Tokens, block table and position of one sequence; made by `alloc_sequence`, ended by `free_sequence`.
+
+    Attributes
+    ----------
+    id : int
+        Number of the sequence, from 0 in each lab, in order.
+    tokens : list of int
+        Ids processed so far (prompt and generated), without the pending next input.
+    block_table : list of int
+        Physical block of each logical block, in order.
+    seq_len : int
+        Positions written and committed.
+    slot_idx : int or None
+        Row slot (hybrids: state slot); None after `detach_slot_for_reuse`.
+    retired : bool
+        The row has ended and its state is saved or cached; its slot may be taken over.
+    adapter_slot : int
+        LoRA slot, -1 = the active adapter (none is active by default).
+    acquired_adapter_slot : int
+        Resolved slot that is really referenced, -1 = none.
+    adapter_id : int
+        Identity of the adapter in the prefix cache, 0 = base.
+    prompt_len : int
+        Tokens of the prompt, set by prefill.
+    cached_prefix_tokens : int
+        Tokens that the prefix lookup matched.
+    reused_prefix_tokens : int
+        Tokens whose computation was really skipped.
+    held_nodes : list of int
+        Prefix nodes that this sequence holds a reference on (from lookup and insert).
+    lookup_done : bool
+        The prefix lookup ran; a retried first chunk does not repeat it.
+    budget_tokens : int or None
+        Prompt length plus max_tokens, None when unknown.
+    freed : bool
+        `free_sequence` ran.
+    """
+
+    __slots__ = (
+        "id",
+        "tokens",
+        "block_table",
+        "seq_len",
+        "slot_idx",
+        "retired",
+        "adapter_slot",
+        "acquired_adapter_slot",
+        "adapter_id",
+        "prompt_len",
+        "cached_prefix_tokens",
+        "reused_prefix_tokens",
+        "held_nodes",
+        "lookup_done",
+        "budget_tokens",
+        "proposer_state",
+        "freed",
+    )
+
+    def __init__(self, id: int, slot_idx: int, budget_tokens: int | None = None) -> None:
+        self.id = id
+        self.tokens: list[int] = []
+        self.block_table: list[int] = []
+        self.seq_len = 0
+        self.slot_idx: int | None = slot_idx
+        self.retired = False
+        self.adapter_slot = -1
+        self.acquired_adapter_slot = -1
+        self.adapter_id = 0
+        self.prompt_len = 0
+        self.cached_prefix_tokens = 0
+        self.reused_prefix_tokens = 0
+        self.held_nodes: list[int] = []
+        self.lookup_done = False
+        self.budget_tokens = budget_tokens
+        self.proposer_state: Any = None
+        self.freed = False
+
+    def __repr__(self) -> str:
+        return (
+            f"<SequenceState {self.id} slot={self.slot_idx} seq_len={self.seq_len} "
+            f"blocks={len(self.block_table)}>"
+        )

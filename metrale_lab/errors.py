@@ -1,0 +1,174 @@
+"""Every error that the package raises on purpose.
+
+Each message says three things: what was asked, what there is, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class MetraleError(Exception):
+    """Base of all errors of this package."""
+
+
+class InvalidConfig(MetraleError, ValueError):
+    """A configuration field is unknown or out of range."""
+
+
+class InvalidRequest(MetraleError, ValueError):
+    """A request has an argument that no engine could serve."""
+
+
+class PromptTooLong(InvalidRequest):
+    """A prompt leaves no room for a single output token."""
+
+
+class ModelFormatError(MetraleError, ValueError):
+    """A model file is wrong, cut off, or of a kind that the engine does not know."""
+
+
+class ModelNotFound(MetraleError, LookupError):
+    """No built-in model, file or folder has the given name."""
+
+
+class FetchFailed(MetraleError):
+    """A model could not be brought to this machine."""
+
+
+class KvCacheExhausted(MetraleError):
+    """The block pool has too few blocks, counting what could be evicted.
+
+    Attributes
+    ----------
+    needed, free, total : int
+        Blocks asked for, blocks on the free list, usable blocks of the pool.
+    """
+
+    def __init__(self, needed: int, free: int, total: int, hint: str = "") -> None:
+        self.needed, self.free, self.total = needed, free, total
+        advice = hint or "Raise num_blocks, lower max_tokens, or send fewer requests at once."
+        super().__init__(
+            f"KV cache exhausted: {needed} block(s) needed, {free} free of {total}. {advice}"
+        )
+
+    def __reduce__(self) -> tuple[type[KvCacheExhausted], tuple[int, int, int]]:
+        return type(self), (self.needed, self.free, self.total)
+
+
+class SlotPoolExhausted(MetraleError):
+    """All sequence slots are taken."""
+
+    def __init__(self, max_slots: int) -> None:
+        self.max_slots = max_slots
+        super().__init__(
+            f"slot pool exhausted: all {max_slots} slots are taken. "
+            "Free a sequence, or raise max_batch (hybrid models: ssm_slots)."
+        )
+
+    def __reduce__(self) -> tuple[type[SlotPoolExhausted], tuple[int]]:
+        return type(self), (self.max_slots,)
+
+
+class SlotBusy(MetraleError):
+    """A slot was asked for that a live sequence owns."""
+
+    def __init__(self, slot: int, owner: int) -> None:
+        self.slot, self.owner = slot, owner
+        super().__init__(
+            f"slot {slot} is owned by sequence {owner}. "
+            "Compact onto a free slot, or retire its owner first."
+        )
+
+    def __reduce__(self) -> tuple[type[SlotBusy], tuple[int, int]]:
+        return type(self), (self.slot, self.owner)
+
+
+class SwapUnsupported(MetraleError, NotImplementedError):
+    """This model cannot save or restore sequences."""
+
+
+class SwapFormatError(MetraleError, ValueError):
+    """A saved sequence is damaged, or belongs to another model."""
+
+
+class DeviceFeedUnsupported(MetraleError, NotImplementedError):
+    """This model has no device-resident token feed."""
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+        super().__init__(
+            f"{method}: this model has no device token feed. "
+            "Ask supports_device_token_feed() first, or use scheduler='sync'."
+        )
+
+    def __reduce__(self) -> tuple[type[DeviceFeedUnsupported], tuple[str]]:
+        return type(self), (self.method,)
+
+
+class DeviceFault(MetraleError, RuntimeError):
+    """Work on a device stream failed; `__cause__` is what it raised."""
+
+
+class AdapterError(MetraleError):
+    """A LoRA adapter is unknown, malformed, or does not fit the model."""
+
+
+class ThreadNotBound(MetraleError, RuntimeError):
+    """The model was used on a thread that never called bind_gpu_to_thread()."""
+
+
+class EngineRunning(MetraleError, RuntimeError):
+    """The call needs a paused engine."""
+
+
+class EngineBusy(MetraleError, RuntimeError):
+    """The call needs an engine without requests in it."""
+
+
+class EngineStopped(MetraleError, RuntimeError):
+    """The engine was closed."""
+
+
+class LabPaused(MetraleError, RuntimeError):
+    """Waiting would never end: the lab was paused by the same code that waits."""
+
+
+class TraceIncomplete(MetraleError):
+    """Events of the asked range were overwritten.
+
+    Attributes
+    ----------
+    first, last, dropped : int
+        First and last event number that is still there, and how many are gone.
+    """
+
+    def __init__(self, first: int, last: int, dropped: int) -> None:
+        self.first, self.last, self.dropped = first, last, dropped
+        super().__init__(
+            f"the record holds events {first} to {last}; {dropped} earlier ones were overwritten. "
+            "Raise record_events, or ask for a later range."
+        )
+
+    def __reduce__(self) -> tuple[type[TraceIncomplete], tuple[int, int, int]]:
+        return type(self), (self.first, self.last, self.dropped)
+
+
+class GoldenMismatch(MetraleError, AssertionError):
+    """A run differs from its golden text."""
+
+
+class ExpectationFailed(MetraleError, AssertionError):
+    """A sentence given to `lab.expect` does not hold."""
+
+
+class ExpectSyntaxError(MetraleError, ValueError):
+    """A sentence given to `lab.expect` is none of those it knows."""
+
+    def __init__(self, sentence: str, known: Sequence[str] = ()) -> None:
+        self.sentence, self.known = sentence, tuple(known)
+        listing = "".join(f"\n  {one}" for one in known)
+        super().__init__(f"expect does not understand {sentence!r}. It knows:{listing}")
+
+    def __reduce__(self) -> tuple[type[ExpectSyntaxError], tuple[str, tuple[str, ...]]]:
+        return type(self), (self.sentence, self.known)
