@@ -1,0 +1,16 @@
+"""Models from files: GGUF and Hugging Face folders, with tokenizer and chat template."""
+
+from metrale_lab.weights.load import LoadedModel, load_model
+from metrale_lab.weights.rope import rope_frequencies
+from metrale_lab.weights.spec import ModelSpec, RopeScaling
+from metrale_lab.weights.tokenizer import Detokenizer, Tokenizer
+
+__all__ = [
+    "Detokenizer",
+    "LoadedModel",
+    "ModelSpec",
+    "RopeScaling",
+    "Tokenizer",
+    "load_model",
+    "rope_frequencies",
+]

@@ -1,0 +1,43 @@
+"""Reads a model, whatever its file format, into one canonical form."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from metrale_lab.weights.spec import ModelSpec
+from metrale_lab.weights.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model in memory, in canonical names and the half-split rotary convention.
+
+    Attributes
+    ----------
+    spec : ModelSpec
+        Sizes and features.
+    tensors : dict of str to Tensor
+        The names and shapes of `spec.tensor_shapes()`, contiguous, on the CPU, of `spec.dtype`.
+    tokenizer : Tokenizer
+        With special tokens and chat template.
+    source_name : str
+        File or folder name, for messages and traces.
+    """
+
+    spec: ModelSpec
+    tensors: dict[str, Tensor]
+    tokenizer: Tokenizer
+    source_name: str
+
+
+def load_model(source: str | Path, dtype: torch.dtype | None = None) -> LoadedModel:
+    """Load a `.gguf` file or a Hugging Face folder.
+
+    `dtype` None: the file's own; quantised tensors become float32. `ModelFormatError` names file,
+    field and what was expected; nothing half-loaded is returned.
+    """
+    raise NotImplementedError(f"{source}, {dtype}")

@@ -1,0 +1,124 @@
+"""What a dense decoder looks like: sizes, rotary embedding, and where its biases and norms are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+ROPE_KINDS = ("linear", "llama3", "yarn", "factors")
+
+
+@dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """How rotary frequencies are changed for a longer context.
+
+    Attributes
+    ----------
+    kind : {"linear", "llama3", "yarn", "factors"}
+        "factors": each frequency is divided by its entry of `frequency_factors`.
+    factor : float
+        Context extension, 1 or more.
+    original_max_positions : int or None
+        Context of the first training, in tokens; needed by "llama3" and "yarn".
+    low_freq_factor, high_freq_factor : float
+        Borders of the llama3 blend, in wavelengths per original context.
+    beta_fast, beta_slow : float
+        Borders of the yarn ramp, in rotations per original context.
+    attention_factor : float or None
+        Factor on cosine and sine; None: the yarn formula, 0.1 ln(factor) + 1.
+    truncate : bool
+        Whether the borders of the yarn ramp are rounded to whole dimensions.
+    frequency_factors : tuple of float
+        `head_dim / 2` divisors of the "factors" kind, which GGUF files carry for llama3.
+    """
+
+    kind: str
+    factor: float = 1.0
+    original_max_positions: int | None = None
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float | None = None
+    truncate: bool = True
+    frequency_factors: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """Sizes and features of a dense decoder with grouped-query attention and a gated MLP.
+
+    Attributes
+    ----------
+    architecture, name : str
+        "llama", "qwen2" or "qwen3"; the model's own name, for people.
+    vocab_size : int
+        Rows of the embedding; the tokenizer may know fewer.
+    hidden_size, intermediate_size, head_dim : int
+        Widths of the residual stream, of the MLP and of one head.
+    num_layers, num_q_heads, num_kv_heads : int
+        Query head `h` reads K/V head `h // (num_q_heads // num_kv_heads)`.
+    rms_norm_eps : float
+        Added to the mean square of every norm, QK norm included.
+    rope_theta : float
+        Base of the rotary frequencies, half-split convention.
+    rope_scaling : RopeScaling or None
+        None: the plain frequencies.
+    max_positions : int
+        Context length in tokens.
+    attention_bias, qk_norm, tied_head : bool
+        Bias on q, k and v; an RMS norm on each query and key head; embedding used as head.
+    dtype : torch.dtype
+        Of the loaded tensors.
+    """
+
+    architecture: str
+    name: str
+    vocab_size: int
+    hidden_size: int
+    num_layers: int
+    num_q_heads: int
+    num_kv_heads: int
+    head_dim: int
+    intermediate_size: int
+    rms_norm_eps: float
+    rope_theta: float
+    rope_scaling: RopeScaling | None
+    max_positions: int
+    attention_bias: bool
+    qk_norm: bool
+    tied_head: bool
+    dtype: torch.dtype = torch.float32
+
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Canonical name and shape ([out, in]) of every tensor that such a model has."""
+        shapes: dict[str, tuple[int, ...]] = {"embed": (self.vocab_size, self.hidden_size)}
+        for layer in range(self.num_layers):
+            for name, shape in self._layer_shapes().items():
+                shapes[f"layers.{layer}.{name}"] = shape
+        shapes["norm"] = (self.hidden_size,)
+        if not self.tied_head:
+            shapes["head"] = (self.vocab_size, self.hidden_size)
+        return shapes
+
+    def _layer_shapes(self) -> dict[str, tuple[int, ...]]:
+        hidden, mlp = self.hidden_size, self.intermediate_size
+        q_width = self.num_q_heads * self.head_dim
+        kv_width = self.num_kv_heads * self.head_dim
+        shapes: dict[str, tuple[int, ...]] = {
+            "attn_norm": (hidden,),
+            "q": (q_width, hidden),
+            "k": (kv_width, hidden),
+            "v": (kv_width, hidden),
+            "o": (hidden, q_width),
+            "mlp_norm": (hidden,),
+            "gate": (mlp, hidden),
+            "up": (mlp, hidden),
+            "down": (hidden, mlp),
+        }
+        if self.attention_bias:
+            shapes |= {"q_bias": (q_width,), "k_bias": (kv_width,), "v_bias": (kv_width,)}
+        if self.qk_norm:
+            shapes |= {"q_norm": (self.head_dim,), "k_norm": (self.head_dim,)}
+        return shapes
