@@ -1,0 +1,1 @@
+"""Pictures and live panels of a lab."""
