@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from metrale_lab.device.memory import LiveCount
+
 
 class Event(ABC):
     """Marks a point in a stream; complete when the device has got there."""
@@ -43,15 +45,27 @@ class Event(ABC):
 
 
 class Stream(ABC):
-    """Runs enqueued work in order, while the host goes on."""
+    """Runs enqueued work in order, while the host goes on.
+
+    Attributes
+    ----------
+    dispatched : int
+        Closures enqueued so far.
+    """
+
+    dispatched: int
 
     @abstractmethod
     def enqueue(self, work: Callable[[], None]) -> None:
         """Run `work` after everything enqueued before it."""
 
     @abstractmethod
-    def record(self, event: Event) -> None:
-        """Complete `event` when the device gets here. An event may be recorded again once complete."""
+    def record(self, event: Event, *, takes_fault: bool = True) -> None:
+        """Complete `event` when the device gets here. An event may be recorded again once complete.
+
+        With `takes_fault=False` the event only marks a time, as at the start or in the middle of
+        a step: a failure before it stays for the next event, and the work between is skipped.
+        """
 
     @abstractmethod
     def synchronize(self) -> None:
@@ -60,15 +74,24 @@ class Stream(ABC):
         Raises
         ------
         DeviceFault
-            If work failed and nobody was told yet.
+            If work since the last recorded event failed (an event keeps its own failure).
         """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Run what is enqueued, then end; later work is refused. Idempotent."""
 
 
 class PinnedMemory:
     """Zeroed host memory that an asynchronous copy may write (page-locked on CUDA)."""
 
-    def __init__(self, storage: torch.Tensor) -> None:
+    def __init__(
+        self, storage: torch.Tensor, on_change: Callable[[int], None] | None = None
+    ) -> None:
         self._storage: torch.Tensor | None = storage  # uint8, one dimension
+        self._on_change = on_change  # told how many bytes came (+) or went (-)
+        if on_change is not None:
+            on_change(storage.numel())
 
     @property
     def nbytes(self) -> int:
@@ -91,6 +114,8 @@ class PinnedMemory:
 
     def free(self) -> None:
         """Let go of the memory; views of it raise from now on. Idempotent."""
+        if self._storage is not None and self._on_change is not None:
+            self._on_change(-self._storage.numel())
         self._storage = None
 
     @property
@@ -128,10 +153,33 @@ class CapturedStep(ABC):
 
 
 class Device(ABC):
-    """Makes streams, events, pinned memory and captures for one processor."""
+    """Makes streams, events, pinned memory and captures for one processor.
 
-    name: str  # "cpu", "cuda"
+    Attributes
+    ----------
+    name : {"cpu", "cuda"}
+    torch_device : torch.device
+    live_events : int
+        Events created and not destroyed.
+    live_pinned_bytes : int
+        Bytes of pinned memory allocated and not freed.
+    """
+
+    name: str
     torch_device: torch.device
+
+    def __init__(self) -> None:
+        self._events, self._pinned = LiveCount(), LiveCount()
+
+    @property
+    def live_events(self) -> int:
+        """Events created and not destroyed."""
+        return self._events.value
+
+    @property
+    def live_pinned_bytes(self) -> int:
+        """Bytes of pinned memory allocated and not freed."""
+        return self._pinned.value
 
     @abstractmethod
     def create_stream(self, name: str) -> Stream: ...
@@ -144,7 +192,7 @@ class Device(ABC):
 
     @abstractmethod
     def copy_d2h(self, src: torch.Tensor, dst: PinnedView, stream: Stream) -> None:
-        """Enqueue a copy of `src`'s elements (contiguous, cast to the view's width by the caller)."""
+        """Enqueue a copy of the bytes of `src` (contiguous) to the start of `dst`."""
 
     @abstractmethod
     def capture(
