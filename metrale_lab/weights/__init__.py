@@ -3,7 +3,8 @@
 from metrale_lab.weights.load import LoadedModel, load_model
 from metrale_lab.weights.rope import rope_frequencies
 from metrale_lab.weights.spec import ModelSpec, RopeScaling
-from metrale_lab.weights.tokenizer import Detokenizer, Tokenizer
+from metrale_lab.weights.token_bytes import Detokenizer
+from metrale_lab.weights.tokenizer import Tokenizer
 
 __all__ = [
     "Detokenizer",

@@ -8,6 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from metrale_lab.errors import ModelFormatError, ModelNotFound
+from metrale_lab.weights.gguf_file import GgufFile
+from metrale_lab.weights.gguf_model import spec_from_gguf, tensors_from_gguf
+from metrale_lab.weights.gguf_tokenizer import tokenizer_from_gguf
 from metrale_lab.weights.spec import ModelSpec
 from metrale_lab.weights.tokenizer import Tokenizer
 
@@ -40,4 +44,21 @@ def load_model(source: str | Path, dtype: torch.dtype | None = None) -> LoadedMo
     `dtype` None: the file's own; quantised tensors become float32. `ModelFormatError` names file,
     field and what was expected; nothing half-loaded is returned.
     """
-    raise NotImplementedError(f"{source}, {dtype}")
+    path = Path(source)
+    if not path.exists():
+        raise ModelNotFound(f"{path}: no such file or folder. Give a .gguf file or a model folder.")
+    if path.is_dir():
+        raise ModelFormatError(f"{path.name}: folders are not read yet.")
+    return _load_gguf(path, dtype)
+
+
+def _load_gguf(path: Path, dtype: torch.dtype | None) -> LoadedModel:
+    file = GgufFile(path)
+    spec = spec_from_gguf(file, dtype)
+    tokenizer = tokenizer_from_gguf(file)
+    if tokenizer.vocab_size > spec.vocab_size:
+        raise ModelFormatError(
+            f"{file.name}: tokenizer.ggml.tokens has {tokenizer.vocab_size} tokens; "
+            f"expected at most the embedding's {spec.vocab_size} rows."
+        )
+    return LoadedModel(spec, tensors_from_gguf(file, spec), tokenizer, file.name)

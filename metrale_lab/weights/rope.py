@@ -26,18 +26,19 @@ def rope_frequencies(spec: ModelSpec) -> tuple[Tensor, float]:
         1 except for yarn.
     """
     exponents = torch.arange(0, spec.head_dim, 2, dtype=torch.float32) / spec.head_dim
-    plain = 1.0 / (spec.rope_theta**exponents)
+    periods = spec.rope_theta**exponents  # positions per radian
     scaling = spec.rope_scaling
     if scaling is None:
-        return plain, 1.0
+        return 1.0 / periods, 1.0
     if scaling.kind == "linear":
-        return plain / scaling.factor, 1.0
+        return 1.0 / periods / scaling.factor, 1.0
     if scaling.kind == "llama3":
-        return _llama3(plain, scaling), 1.0
+        return _llama3(1.0 / periods, scaling), 1.0
     if scaling.kind == "factors":
-        return plain / torch.tensor(scaling.frequency_factors, dtype=torch.float32), 1.0
+        divisors = torch.tensor(scaling.frequency_factors, dtype=torch.float32)
+        return 1.0 / periods / divisors / scaling.factor, 1.0
     if scaling.kind == "yarn":
-        return _yarn(plain, spec, scaling), _yarn_attention_factor(scaling)
+        return _yarn(periods, spec, scaling), _yarn_attention_factor(scaling)
     raise ModelFormatError(
         f"rope scaling {scaling.kind!r} is not known. Known are: {', '.join(ROPE_KINDS)}."
     )
@@ -46,13 +47,13 @@ def rope_frequencies(spec: ModelSpec) -> tuple[Tensor, float]:
 def _llama3(plain: Tensor, scaling: RopeScaling) -> Tensor:
     """Long wavelengths are stretched by the factor, short ones kept, those between blended."""
     assert scaling.original_max_positions is not None
-    rotations = scaling.original_max_positions * plain / (2 * math.pi)  # per original context
+    rotations = scaling.original_max_positions / (2 * math.pi / plain)  # per original context
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
     keep = ((rotations - low) / (high - low)).clamp(0.0, 1.0)
     return (1 - keep) * plain / scaling.factor + keep * plain
 
 
-def _yarn(plain: Tensor, spec: ModelSpec, scaling: RopeScaling) -> Tensor:
+def _yarn(periods: Tensor, spec: ModelSpec, scaling: RopeScaling) -> Tensor:
     """Fast dimensions are kept, slow ones interpolated, with a linear ramp between the borders."""
     low = _yarn_border(spec, scaling, scaling.beta_fast)
     high = _yarn_border(spec, scaling, scaling.beta_slow)
@@ -61,8 +62,8 @@ def _yarn(plain: Tensor, spec: ModelSpec, scaling: RopeScaling) -> Tensor:
     low, high = max(low, 0), min(high, spec.head_dim - 1)
     width = high - low if high != low else 0.001
     pairs = torch.arange(spec.head_dim // 2, dtype=torch.float32)
-    interpolate = ((pairs - low) / width).clamp(0.0, 1.0)
-    return interpolate * plain / scaling.factor + (1 - interpolate) * plain
+    keep = 1 - ((pairs - low) / width).clamp(0.0, 1.0)
+    return (1 - keep) / (scaling.factor * periods) + keep / periods
 
 
 def _yarn_border(spec: ModelSpec, scaling: RopeScaling, rotations: float) -> float:

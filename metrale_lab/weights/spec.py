@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from metrale_lab.errors import ModelFormatError
+
 ROPE_KINDS = ("linear", "llama3", "yarn", "factors")
 
 
@@ -122,3 +124,14 @@ class ModelSpec:
         if self.qk_norm:
             shapes |= {"q_norm": (self.head_dim,), "k_norm": (self.head_dim,)}
         return shapes
+
+
+def check_heads(source: str, q_heads: int, kv_heads: int, head_dim: int) -> None:
+    """Refuse head counts that grouped-query attention with rotary pairs cannot have."""
+    if q_heads % kv_heads:
+        raise ModelFormatError(
+            f"{source}: {q_heads} query heads for {kv_heads} key/value heads; "
+            "expected a multiple of the key/value heads."
+        )
+    if head_dim % 2:
+        raise ModelFormatError(f"{source}: a head is {head_dim} wide; expected an even width.")
