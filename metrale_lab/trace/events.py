@@ -197,7 +197,7 @@ class TokenEvent(NamedTuple):
     """A generated token was delivered, or thrown away."""
 
     request_id: int
-    index: int  # position among the request's output tokens
+    index: int  # type: ignore[assignment]  # position among the request's output tokens
     token_id: int
     text: str
     ticket: int  # decode step that made it; NONE = prefill
