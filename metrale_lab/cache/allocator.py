@@ -155,7 +155,8 @@ class BlockAllocator:
         """
         if blocks < 0:
             raise InvalidRequest(f"hold_blocks({blocks}): the number of blocks must be 0 or more.")
-        self._make_room(blocks - len(self._held), "manual", NONE)
+        hint = "Hold fewer blocks, or wait until requests end."
+        self._make_room(blocks - len(self._held), "manual", NONE, hint)
         while len(self._held) < blocks:
             self._held.append(self.pool.alloc(HELD_OWNER, "manual"))
         while len(self._held) > blocks:
@@ -193,15 +194,15 @@ class BlockAllocator:
             )
         return evicted
 
-    def _make_room(self, blocks: int, cause: str, for_sequence: int) -> None:
+    def _make_room(self, blocks: int, cause: str, for_sequence: int, hint: str = "") -> None:
         pool = self.pool
         if pool.free + self.evictable < blocks:
-            raise KvCacheExhausted(blocks, pool.free, pool.total)
+            raise KvCacheExhausted(blocks, pool.free, pool.total, hint)
         while pool.free < blocks:
             evicted = self._evict(blocks - pool.free, cause, for_sequence)
             self.evicted_total += len(evicted)
             if not evicted:
-                raise KvCacheExhausted(blocks, pool.free, pool.total)
+                raise KvCacheExhausted(blocks, pool.free, pool.total, hint)
 
     def _reclaim(
         self,

@@ -4,54 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from metrale_lab.cache.nodes import Chunk, root_lineage
+from metrale_lab.cache.trie import ChunkTrie
 from metrale_lab.trace.events import NONE
-
-if TYPE_CHECKING:
-    from metrale_lab.cache.tree import PrefixTree
 
 NEIGHBOURS_COMPARED = 8  # so many siblings are compared, whatever a node's fan-out
 
 
 def miss_reason(
-    tree: PrefixTree, tokens: Sequence[int], matched_tokens: int, adapter_id: int, limit: int
+    trie: ChunkTrie, tokens: Sequence[int], matched_tokens: int, adapter_id: int, limit: int
 ) -> str:
     """Why the first block of `tokens` after `matched_tokens` was not reused; "" = all was.
 
     `limit`: the lookup was given `tokens[:limit]`. The words are those of `PrefixLookup`, from
     the most particular on: an evicted block counts as evicted although a neighbour exists.
     """
-    bs = tree.block_size
-    path = tree.walk(tokens[:matched_tokens], adapter_id)
+    bs = trie.block_size
+    path = trie.walk(tokens[:matched_tokens], adapter_id)
     start = len(path) * bs
     chunk = tuple(tokens[start : start + bs])
     if len(chunk) < bs:
         return "block_not_full" if chunk else ""
-    parent = path[-1] if path else tree.roots.get(adapter_id)
+    parent = path[-1] if path else trie.roots.get(adapter_id)
     if parent and parent.child(chunk) and start + bs > limit:
         return "last_token"
-    if tree.evicted.knows(parent.lineage if parent else root_lineage(adapter_id), chunk):
+    if trie.evicted.knows(parent.lineage if parent else root_lineage(adapter_id), chunk):
         return "evicted"
-    if _stored_for_another(tree, tokens[: start + bs], adapter_id):
+    if _stored_for_another(trie, tokens[: start + bs], adapter_id):
         return "other_adapter"
-    if first_difference(tree, tokens, matched_tokens, adapter_id) != NONE:
+    if first_difference(trie, tokens, matched_tokens, adapter_id) != NONE:
         return "different_token"
     return "never_seen"
 
 
 def first_difference(
-    tree: PrefixTree, tokens: Sequence[int], matched_tokens: int, adapter_id: int
+    trie: ChunkTrie, tokens: Sequence[int], matched_tokens: int, adapter_id: int
 ) -> int:
     """Position where `tokens` leaves what is cached; NONE when they have no beginning in common.
 
     Found by comparing with the newest cached blocks that begin alike, a bounded number of them.
     """
-    path = tree.walk(tokens[:matched_tokens], adapter_id)
-    start = len(path) * tree.block_size
-    chunk = tuple(tokens[start : start + tree.block_size])
-    parent = path[-1] if path else tree.roots.get(adapter_id)
+    path = trie.walk(tokens[:matched_tokens], adapter_id)
+    start = len(path) * trie.block_size
+    chunk = tuple(tokens[start : start + trie.block_size])
+    parent = path[-1] if path else trie.roots.get(adapter_id)
     if parent is None or not parent.children or not chunk:
         return NONE
     near = islice(parent.neighbours(chunk), NEIGHBOURS_COMPARED)
@@ -64,6 +61,6 @@ def _common(a: Chunk, b: Chunk) -> int:
     return next((i for i, (one, other) in pairs if one != other), min(len(a), len(b)))
 
 
-def _stored_for_another(tree: PrefixTree, tokens: Sequence[int], adapter_id: int) -> bool:
-    others = (other for other in tree.roots if other != adapter_id)
-    return any(len(tree.walk(tokens, other)) * tree.block_size == len(tokens) for other in others)
+def _stored_for_another(trie: ChunkTrie, tokens: Sequence[int], adapter_id: int) -> bool:
+    others = (other for other in trie.roots if other != adapter_id)
+    return any(len(trie.walk(tokens, other)) * trie.block_size == len(tokens) for other in others)

@@ -28,14 +28,13 @@ class BlockPool:
             raise InvalidConfig(f"num_blocks={num_blocks}: a pool needs at least 1 block.")
         self.total = num_blocks
         self._emit = emit
+        self._ref_counts = [0] * num_blocks
         self.reset()
 
     def reset(self) -> None:
         """Forget all allocations and start with block 0 again; every block must be free."""
-        counts: list[int] = getattr(self, "_ref_counts", [])
-        assert not any(counts), "pool.reset: blocks are still referenced; release them first."
+        assert not any(self._ref_counts), "pool.reset: release the referenced blocks first."
         self._free = list(range(self.total - 1, -1, -1))
-        self._ref_counts = [0] * self.total
         self._lives = [0] * self.total
 
     @property

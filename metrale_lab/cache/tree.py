@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import NamedTuple
 
-from metrale_lab.cache.ghosts import EvictedPrefixes
 from metrale_lab.cache.lru import EvictableLeaves
 from metrale_lab.cache.misses import miss_reason
-from metrale_lab.cache.nodes import Chunk, Evicted, Insertion, Match, Node, make_root, match_of
+from metrale_lab.cache.nodes import Chunk, Evicted, Insertion, Match, Node, match_of
+from metrale_lab.cache.trie import ChunkTrie
 from metrale_lab.trace.events import (
-    NONE,
     NodeAdded,
     NodeChanged,
     NodeRemoved,
@@ -44,8 +43,6 @@ class PrefixTree:
 
     Attributes
     ----------
-    nodes : dict
-        Stored nodes by number.
     hits, misses, hit_tokens : int
         Of `lookup`, without the lookups of resumed sequences.
     resumes : int
@@ -63,50 +60,41 @@ class PrefixTree:
         self.block_size = block_size
         self._emit = emit
         self._clock = clock
-        self.nodes: dict[int, Node] = {}
+        self._trie = ChunkTrie(block_size)
         self.reset()
 
     def reset(self) -> None:
         """Forget counters, evicted prefixes and node numbers; the tree must be empty."""
-        assert not self.nodes, "tree.reset: blocks are stored; drop the cache first."
+        assert not self._trie.nodes, "tree.reset: blocks are stored; drop the cache first."
         self.hits = self.misses = self.hit_tokens = self.resumes = self.in_use = 0
-        self.roots: dict[int, Node] = {}
-        self.evicted = EvictedPrefixes()
+        self._trie = ChunkTrie(self.block_size)
         self._leaves = EvictableLeaves()
-        self._by_block: dict[int, Node] = {}
-        self._stamp = self._made = self._lineages = 0
+        self._stamp = 0
+
+    @property
+    def nodes(self) -> Mapping[int, Node]:
+        """Stored nodes by number."""
+        return self._trie.nodes
 
     def __len__(self) -> int:
-        return len(self.nodes)
+        return len(self._trie.nodes)
 
     @property
     def evictable(self) -> int:
         """Nodes that eviction could remove, one leaf after the other."""
-        return len(self.nodes) - self.in_use
+        return len(self) - self.in_use
 
     def node_storing(self, block: int) -> int:
         """The node that stores the block, NONE when the cache does not."""
-        node = self._by_block.get(block)
-        return NONE if node is None else node.id
-
-    def walk(self, tokens: Sequence[int], adapter_id: int) -> list[Node]:
-        """The longest cached chain of full blocks of `tokens`, root first."""
-        path: list[Node] = []
-        node = self.roots.get(adapter_id)
-        for chunk in self._chunks(tokens):
-            node = node and node.child(chunk)
-            if node is None:
-                break
-            path.append(node)
-        return path
+        return self._trie.node_storing(block)
 
     def peek(self, tokens: Sequence[int], adapter_id: int) -> Match:
         """The match of `tokens`; takes, touches and counts nothing."""
-        return match_of(self.walk(tokens, adapter_id))
+        return match_of(self._trie.walk(tokens, adapter_id))
 
     def lookup(self, tokens: Sequence[int], adapter_id: int, *, resumed: bool = False) -> Match:
         """The match of `tokens`, with a reference on each of its nodes for the asking sequence."""
-        path = self.walk(tokens, adapter_id)
+        path = self._trie.walk(tokens, adapter_id)
         match = match_of(path)
         if resumed:
             self.resumes += 1
@@ -120,7 +108,7 @@ class PrefixTree:
 
     def pin(self, tokens: Sequence[int], adapter_id: int) -> Match:
         """The match of `tokens`, refreshed and kept from eviction until `unpin`; counts no hit."""
-        path = self.walk(tokens, adapter_id)
+        path = self._trie.walk(tokens, adapter_id)
         self._use(path, pins=1)
         return match_of(path)
 
@@ -153,24 +141,27 @@ class PrefixTree:
         another: else a recomputed prefix would keep a second copy alive. Inside the prefix that
         the sequence holds already, no block changes.
         """
+        if not table or len(tokens) < self.block_size:
+            return Insertion((), (), (), (), ())
         held = set(held_nodes)
         taken: list[int] = []
         acquired: list[tuple[int, int]] = []  # (block, node)
         released: list[tuple[int, int]] = []
-        node, access = self._root(adapter_id), self._next_access()
-        for block, chunk in zip(table, self._chunks(tokens), strict=False):
+        node, access = self._trie.root(adapter_id), self._next_access()
+        for block, chunk in zip(table, self._trie.chunks(tokens), strict=False):
             child = node.child(chunk)
             if child is None:
                 child = self._grow(node, chunk, block, access)
                 acquired.append((block, child.id))
                 taken.append(child.id)
             elif child.id in held:
+                assert child.ref_count > 1, f"insert: node {child.id} was released before"
                 self._change(child, access=access)
             else:
                 if child.block != block:
                     released.append((child.block, child.id))
                     acquired.append((block, child.id))
-                    self._store(child, block)
+                    self._trie.store(child, block)
                 self._change(child, refs=1, access=access)
                 taken.append(child.id)
             node = child
@@ -189,17 +180,7 @@ class PrefixTree:
         self, tokens: Sequence[int], matched_tokens: int, adapter_id: int, limit: int
     ) -> str:
         """See `misses.miss_reason`."""
-        return miss_reason(self, tokens, matched_tokens, adapter_id, limit)
-
-    def _chunks(self, tokens: Sequence[int]) -> Iterator[Chunk]:
-        bs = self.block_size
-        return (tuple(tokens[end - bs : end]) for end in range(bs, len(tokens) + 1, bs))
-
-    def _root(self, adapter_id: int) -> Node:
-        root = self.roots.get(adapter_id)
-        if root is None:
-            root = self.roots[adapter_id] = make_root(adapter_id)
-        return root
+        return miss_reason(self._trie, tokens, matched_tokens, adapter_id, limit)
 
     def _known(self, nodes: Iterable[int]) -> list[Node]:
         numbers = list(nodes)
@@ -234,42 +215,18 @@ class PrefixTree:
         self._emit(NodeChanged(node.id, node.block, node.ref_count, node.pins, touched))
 
     def _grow(self, parent: Node, chunk: Chunk, block: int, access: Access) -> Node:
-        lineage = self.evicted.recall(parent.lineage, chunk)
-        if lineage is None:
-            lineage = self._lineages = self._lineages + 1
-        depth = parent.depth_tokens + self.block_size
-        node = Node(self._made, parent, chunk, NONE, depth, parent.adapter_id, lineage, 2)
-        node.stamp, node.last_access_s = access
-        self._made += 1
-        self._store(node, block)
         self._leaves.withdraw(parent)
-        self.nodes[node.id] = node
-        parent.adopt(node)
+        node = self._trie.grow(parent, chunk, block)
+        node.ref_count = 2
+        node.stamp, node.last_access_s = access
         self.in_use += 1
-        above = parent.id
-        self._emit(NodeAdded(node.id, above, block, depth, parent.adapter_id, 2, chunk))
+        above, depth, adapter = parent.id, node.depth_tokens, node.adapter_id
+        self._emit(NodeAdded(node.id, above, block, depth, adapter, node.ref_count, chunk))
         return node
 
-    def _store(self, node: Node, block: int) -> None:
-        if block in self._by_block:
-            raise AssertionError(
-                f"block {block} is stored by node {self.node_storing(block)}; "
-                f"node {node.id} cannot store it as well."
-            )
-        self._by_block.pop(node.block, None)
-        self._by_block[block] = node
-        node.block = block
-
     def _remove(self, node: Node) -> None:
-        parent = node.parent
-        assert parent is not None, "a root is never evicted"
         self._leaves.withdraw(node)
-        self.evicted.remember(node)
-        parent.disown(node)
-        del self.nodes[node.id], self._by_block[node.block]
-        if parent.parent is None and not parent.children:
-            del self.roots[parent.adapter_id]
-        self._leaves.offer(parent)
+        self._leaves.offer(self._trie.remove(node))
         self._emit(NodeRemoved(node.id))
 
 
