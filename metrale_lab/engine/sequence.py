@@ -6,7 +6,7 @@ from typing import Any
 
 
 class SequenceState:
-    """Tokens, block table and position of one sequence; made by `alloc_sequence`, ended by `free_sequence`.
+    """One sequence, from `alloc_sequence` to `free_sequence`: tokens, block table, position.
 
     Attributes
     ----------
@@ -45,23 +45,23 @@ class SequenceState:
     """
 
     __slots__ = (
-        "id",
-        "tokens",
-        "block_table",
-        "seq_len",
-        "slot_idx",
-        "retired",
-        "adapter_slot",
         "acquired_adapter_slot",
         "adapter_id",
-        "prompt_len",
-        "cached_prefix_tokens",
-        "reused_prefix_tokens",
-        "held_nodes",
-        "lookup_done",
+        "adapter_slot",
+        "block_table",
         "budget_tokens",
-        "proposer_state",
+        "cached_prefix_tokens",
         "freed",
+        "held_nodes",
+        "id",
+        "lookup_done",
+        "prompt_len",
+        "proposer_state",
+        "retired",
+        "reused_prefix_tokens",
+        "seq_len",
+        "slot_idx",
+        "tokens",
     )
 
     def __init__(self, id: int, slot_idx: int, budget_tokens: int | None = None) -> None:

@@ -30,9 +30,11 @@ class ModelLifecycle(ABC):
 
     def teardown(self) -> None:
         """Give everything back; nothing by default."""
+        return
 
     def poll_innerq(self) -> None:
         """Advance the calibration of a compressed KV cache; called once per prefill step."""
+        return
 
     def high_speed_swap_dims(self) -> ModelDims | None:
         """Sizes for a swap of KV blocks to disk, None when it is not offered."""
@@ -72,9 +74,7 @@ class ModelLifecycle(ABC):
             "save_sequence_state: this model cannot save sequences. Use preempt='requeue'."
         )
 
-    def restore_sequence_state(
-        self, seq: SequenceState, num_blocks: int, reader: BinaryIO
-    ) -> None:
+    def restore_sequence_state(self, seq: SequenceState, num_blocks: int, reader: BinaryIO) -> None:
         """Read back what `save_sequence_state` wrote. SwapUnsupported by default."""
         raise SwapUnsupported(
             "restore_sequence_state: this model cannot restore sequences. Use preempt='requeue'."
@@ -93,7 +93,10 @@ class ModelLifecycle(ABC):
         """Bytes of one block index over all layers, K and V; 0 without a paged cache."""
 
     def reclaim_prefix_blocks(self, num_blocks: int) -> int:
-        """Evict until `num_blocks` more blocks are free; how many became free, 0 = nothing was evictable."""
+        """Evict until `num_blocks` more blocks are free; how many became free.
+
+        0: nothing was evictable.
+        """
         return 0
 
     def reclaim_prefix_blocks_for(
@@ -136,7 +139,10 @@ class ModelDeviceFeed:
         event: Event,
         stream: Stream,
     ) -> None:
-        """Write each row's best id to its feed cell, copy the cells to `dst` (uint32), record `event`."""
+        """Write each row's best id to its feed cell, copy the cells to `dst`, record `event`.
+
+        Ids are uint32; `NO_ID` for a row without a finite candidate.
+        """
         raise DeviceFeedUnsupported("argmax_batch_to_feed")
 
     def sample_batch_to_feed(
@@ -218,7 +224,7 @@ class ModelForward(ABC):
     def lookup_prefix(
         self, prompt: Sequence[int], seq: SequenceState, *, needs_logits: bool = True
     ) -> int:
-        """Attach the longest cached prefix of `prompt` to a fresh sequence; tokens that prefill skips.
+        """Attach the longest cached prefix of `prompt` to a fresh sequence; how many tokens it has.
 
         With `needs_logits` the last token is never taken from the cache. The scheduler calls this
         before it cuts a prompt into chunks; a model without a prefix cache skips nothing.
@@ -233,7 +239,10 @@ class ModelForward(ABC):
         seqs: Sequence[SequenceState],
         stream: Stream | None = None,
     ) -> Logits:
-        """One token per row at position `seq_len`; appends it and advances `seq_len`. `[rows, vocab]`."""
+        """One token per row at position `seq_len`; appends it and advances `seq_len`.
+
+        Returns `[rows, vocab]`.
+        """
 
 
 class Model(ModelLifecycle, ModelDeviceFeed, ModelForward):

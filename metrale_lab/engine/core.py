@@ -1,0 +1,125 @@
+"""What a transformer model owns; the classes of its three traits share it."""
+
+from __future__ import annotations
+
+import threading
+
+from metrale_lab.cache.allocator import BlockAllocator
+from metrale_lab.cache.pool import BlockPool
+from metrale_lab.cache.tree import PrefixTree
+from metrale_lab.device.base import Device, Stream
+from metrale_lab.engine.sequence import SequenceState
+from metrale_lab.engine.settings import EngineSettings
+from metrale_lab.engine.slots import RowSlots
+from metrale_lab.engine.steps import Steps
+from metrale_lab.errors import InvalidRequest, ThreadNotBound
+from metrale_lab.trace.events import MemoryPart, Observer, SequenceAdvanced
+from metrale_lab.weights import LoadedModel
+
+
+class TransformerCore:
+    """Bookkeeping and steps of one model.
+
+    Attributes
+    ----------
+    spec, tokenizer, settings, device : as given
+    pool, tree, allocator : the KV blocks; `tree` is None without a prefix cache
+    sequences : dict of int to SequenceState
+        The live ones, by id.
+    slots : RowSlots
+    steps : Steps
+    """
+
+    def __init__(
+        self, loaded: LoadedModel, settings: EngineSettings, device: Device, emit: Observer
+    ) -> None:
+        self.settings, self.device, self._emit = settings, device, emit
+        self.spec, self.tokenizer = loaded.spec, loaded.tokenizer
+        self.source_name = loaded.source_name
+        self.vocab_size = loaded.spec.vocab_size
+        self.max_seq_len = settings.max_seq_len
+        self.block_size = settings.block_size
+        self.pool = BlockPool(settings.num_blocks, emit)
+        self.tree = PrefixTree(settings.block_size, emit) if settings.prefix_cache else None
+        self.allocator = BlockAllocator(self.pool, self.tree, emit)
+        self.sequences: dict[int, SequenceState] = {}
+        self.slots = RowSlots(settings.max_batch)
+        self.steps = Steps(loaded, settings, device, emit)
+        self._stream = self._last_stream = device.create_stream("model")
+        self._next_id = 0
+        self._closed = False
+        self._bound = threading.local()
+        for part, nbytes in self.memory_parts().items():
+            emit(MemoryPart(part, nbytes))
+
+    @property
+    def default_stream(self) -> Stream:
+        """The stream that work runs on when none is given."""
+        return self._stream
+
+    def memory_parts(self) -> dict[str, int]:
+        """Bytes of weights, workspace and captures, and of one KV block over all layers."""
+        return {
+            "weights": self.steps.network.weights.nbytes,
+            "workspace": self.steps.workspace_bytes,
+            "kv_block": self.steps.pools.block_bytes,
+            "graphs": self.steps.graphs.nbytes,
+        }
+
+    def _enter(self) -> None:
+        """Refuse a thread that is not bound."""
+        if not getattr(self._bound, "yes", False):
+            raise ThreadNotBound(
+                f"thread {threading.current_thread().name!r} is not bound to this model. "
+                "Call bind_gpu_to_thread() on it first."
+            )
+
+    def _owned(self, seq: SequenceState) -> SequenceState:
+        """The sequence, if it is a live one of this model."""
+        if seq.freed or self.sequences.get(seq.id) is not seq:
+            raise InvalidRequest(
+                f"{seq!r} is {'freed' if seq.freed else 'not of this model'}. "
+                "Use a live sequence that alloc_sequence() of this model made."
+            )
+        return seq
+
+    def _on(self, stream: Stream | None) -> Stream:
+        """The stream to launch on; work on another one is done before."""
+        chosen = self._stream if stream is None else stream
+        if chosen is not self._last_stream:
+            self._last_stream.synchronize()
+            self._last_stream = chosen
+        return chosen
+
+    def _grow(self, seq: SequenceState, positions: int, cause: str, stream: Stream) -> int:
+        """Lengthen the sequence's table to hold `positions`; the blocks taken.
+
+        A block is filled, in stream order, before the table names it.
+        """
+        before = len(seq.block_table)
+        while len(seq.block_table) * self.block_size < positions:
+            block = self.allocator.alloc(seq.id, cause)
+            self.steps.pools.enqueue_fill(block, stream)
+            seq.block_table.append(block)
+        return len(seq.block_table) - before
+
+    def _shorten(self, seq: SequenceState, blocks: int, cause: str) -> None:
+        """Give back the sequence's last blocks until its table has `blocks`."""
+        while len(seq.block_table) > blocks:
+            self.allocator.free_block(seq.block_table.pop(), seq.id, cause)
+
+    def _store_prefix(self, seq: SequenceState, cause: str) -> None:
+        """Offer the full blocks of committed tokens to the prefix cache, and hold their nodes."""
+        full = min(seq.seq_len, len(seq.tokens)) // self.block_size
+        if self.tree is not None and full:
+            tokens = seq.tokens[: full * self.block_size]
+            table = seq.block_table[:full]
+            seq.held_nodes += self.allocator.insert(
+                seq.id, tokens, table, seq.held_nodes, seq.adapter_id, cause
+            )
+
+    def _advance(self, seq: SequenceState, tokens: list[int]) -> None:
+        """The tokens are written: the host's tokens and length change together."""
+        seq.tokens += tokens
+        seq.seq_len += len(tokens)
+        self._emit(SequenceAdvanced(seq.id, seq.seq_len))

@@ -1,0 +1,112 @@
+"""The device side of a decode step: one token per row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from metrale_lab import ops
+from metrale_lab.device.base import Stream
+from metrale_lab.engine.graphs import padded_width
+from metrale_lab.engine.logits import LogitsBuffer, StepLogits
+from metrale_lab.engine.network import Network
+from metrale_lab.engine.runner import StepFunction, StepRunner
+from metrale_lab.engine.sequence import SequenceState
+from metrale_lab.engine.step_inputs import Part, StepInputs
+from metrale_lab.layers import PagedStep, hidden_states, scores
+
+
+class DecodeStep:
+    """Ids from the host or the feed cells, through the network, to scores.
+
+    Rows beyond the batch pad it to the captured width: they write the dummy block and read one
+    position of it.
+    """
+
+    def __init__(
+        self, network: Network, runner: StepRunner, logits: LogitsBuffer, cells: Tensor, rows: int
+    ) -> None:
+        self._network, self._runner, self._logits, self._cells = network, runner, logits, cells
+        self.inputs = StepInputs(
+            network.device,
+            {
+                "ids": Part("int64", (rows,)),
+                "sources": Part("int64", (rows,)),  # feed cell, -1 = `ids` counts
+                "positions": Part("int64", (rows,)),
+                "tables": Part("int64", (rows, network.max_blocks)),
+            },
+        )
+        self._functions: dict[int, StepFunction] = {}
+
+    def launch(
+        self,
+        ids: Sequence[int],
+        sources: Sequence[int],
+        seqs: Sequence[SequenceState],
+        stream: Stream,
+    ) -> tuple[StepLogits, str]:
+        """Enqueue the step at each sequence's `seq_len`; scores `[rows, vocab]`, and its key."""
+        rows = len(ids)
+        step = self._function(padded_width(rows))
+        self._logits.make_room()
+        run = self._runner.prepare(step, stream)
+        staging = self.inputs.stage()
+        staging["ids"][:rows], staging["ids"][rows:] = ids, 0
+        staging["sources"][:rows], staging["sources"][rows:] = sources, -1
+        staging["positions"][:rows] = [seq.seq_len for seq in seqs]
+        staging["positions"][rows:] = 0
+        staging["tables"][:] = self._network.pools.dummy_block
+        for row, seq in enumerate(seqs):
+            staging["tables"][row, : len(seq.block_table)] = seq.block_table
+        self._runner.launch(run, self.inputs, staging, stream)
+        return self._logits.claim(rows, False, stream), step.key
+
+    def _function(self, width: int) -> StepFunction:
+        if width not in self._functions:
+            names = ("ids", "sources", "positions", "tables")
+            buffers = [self.inputs.tensor(name) for name in names]
+            pools = self._network.pools
+            self._functions[width] = StepFunction(
+                key=f"decode {width}",
+                rows=width,
+                function=self._forward,
+                buffers=[*(one[:width] for one in buffers), self._cells, pools.k, pools.v],
+                outputs=[self._logits.rows(width)],
+                make_harmless=self._make_harmless,
+            )
+        return self._functions[width]
+
+    def _make_harmless(self) -> None:
+        for name in ("ids", "positions"):
+            self.inputs.tensor(name).zero_()
+        self.inputs.tensor("sources").fill_(-1)
+        self.inputs.tensor("tables").fill_(self._network.pools.dummy_block)
+
+    def _forward(
+        self,
+        ids: Tensor,  # [rows]
+        sources: Tensor,  # [rows]
+        positions: Tensor,  # [rows]
+        tables: Tensor,  # [rows, max_blocks]
+        cells: Tensor,
+        k: Tensor,
+        v: Tensor,
+    ) -> list[Tensor]:
+        net = self._network
+        fed = cells[sources.clamp(min=0)].to(torch.int64)
+        ids = torch.where(sources >= 0, fed, ids)
+        block_size = net.block_size
+        blocks = tables.gather(1, (positions // block_size)[:, None])[:, 0]
+
+        def attend(query: Tensor, k_pool: Tensor, v_pool: Tensor) -> Tensor:
+            return ops.paged_decode_attention(
+                query, k_pool, v_pool, tables, positions + 1, net.scale
+            )
+
+        step = PagedStep(
+            net.rotary.at(positions), blocks * block_size + positions % block_size, attend
+        )
+        x = hidden_states(ids, net.weights, net.spec, step, k, v)
+        return [scores(x, net.weights, net.spec)]

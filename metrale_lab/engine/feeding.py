@@ -1,0 +1,132 @@
+"""The device-feed trait of a dense transformer: steps that take their ids from the step before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from metrale_lab.device.base import Event, PinnedMemory, PinnedView, Stream
+from metrale_lab.engine.checks import check_batch, check_room, checked_ids, checked_rows
+from metrale_lab.engine.core import TransformerCore
+from metrale_lab.engine.feed import FeedRow, FeedSource, Logits, RowDraw, RowMask
+from metrale_lab.engine.logits import StepLogits
+from metrale_lab.engine.sequence import SequenceState
+from metrale_lab.engine.traits import ModelDeviceFeed
+from metrale_lab.errors import InvalidRequest
+
+
+class TransformerFeed(TransformerCore, ModelDeviceFeed):
+    """Launches steps ahead of the host, and the reservations that they need."""
+
+    def supports_device_token_feed(self) -> bool:
+        return True
+
+    def decode_batch_fed(
+        self, sources: Sequence[FeedSource], seqs: Sequence[SequenceState], stream: Stream
+    ) -> Logits:
+        self._enter()
+        check_batch(seqs, len(sources), self.settings.max_batch)
+        for seq in seqs:
+            check_room(self._owned(seq), 1, self.max_seq_len)
+            if len(seq.block_table) * self.block_size <= seq.seq_len:
+                raise InvalidRequest(
+                    f"{seq!r} has no block for position {seq.seq_len}. "
+                    "Call reserve_decode_block() before a fed step."
+                )
+        cells = [self._cell(source) for source in sources]
+        ids = [0 if isinstance(one, FeedRow) else self._host_id(one.token_id) for one in sources]
+        logits, key = self.steps.decode.launch(ids, cells, seqs, self._on(stream))
+        self.steps.graphs.pin(key if self.settings.capture else None)
+        return logits
+
+    def argmax_batch_to_feed(
+        self,
+        logits: Logits,
+        masks: Sequence[RowMask],
+        dst: PinnedView,
+        event: Event,
+        stream: Stream,
+    ) -> None:
+        self._pick(logits, masks, None, dst, event, stream)
+
+    def sample_batch_to_feed(
+        self,
+        logits: Logits,
+        masks: Sequence[RowMask],
+        draws: Sequence[RowDraw],
+        dst: PinnedView,
+        event: Event,
+        stream: Stream,
+    ) -> None:
+        self._pick(logits, masks, draws, dst, event, stream)
+
+    def reserve_decode_block(self, seq: SequenceState) -> int:
+        self._enter()
+        check_room(self._owned(seq), 1, self.max_seq_len)
+        return self._grow(seq, seq.seq_len + 1, "reserve", self._last_stream)
+
+    def release_decode_blocks(self, seq: SequenceState, blocks: int) -> None:
+        self._enter()
+        written = -(-self._owned(seq).seq_len // self.block_size)
+        spare = len(seq.block_table) - written
+        if not 0 <= blocks <= spare:
+            raise InvalidRequest(
+                f"release of {blocks} blocks of {seq!r}: {spare} lie past its last token. "
+                "Give back only what was reserved."
+            )
+        self._shorten(seq, len(seq.block_table) - blocks, "reserve")
+
+    def fed_step_settled(self) -> None:
+        self.steps.graphs.unpin_oldest()
+
+    def event_query(self, event: Event) -> bool:
+        return event.query()
+
+    def event_synchronize(self, event: Event) -> None:
+        event.synchronize()
+
+    def destroy_event(self, event: Event) -> None:
+        event.destroy()
+
+    def copy_d2h_async(self, src: torch.Tensor, dst: PinnedView, stream: Stream) -> None:
+        self._enter()
+        self.device.copy_d2h(src, dst, self._on(stream))
+
+    def alloc_host_pinned(self, nbytes: int) -> PinnedMemory:
+        return self.device.alloc_pinned(nbytes)
+
+    def free_host_pinned(self, memory: PinnedMemory) -> None:
+        memory.free()
+
+    def _pick(
+        self,
+        logits: Logits,
+        masks: Sequence[RowMask],
+        draws: Sequence[RowDraw] | None,
+        dst: PinnedView,
+        event: Event,
+        stream: Stream,
+    ) -> None:
+        self._enter()
+        steps, chosen = self.steps, self._on(stream)
+        rows = logits.rows if isinstance(logits, StepLogits) else len(logits.tensor)
+        is_prompt = isinstance(logits, StepLogits) and logits.is_vector
+        draw_count = None if draws is None else len(draws)
+        checked_rows(rows, len(masks), draw_count, dst.nbytes, self.settings.max_batch)
+        steps.logits.bring_in(logits, chosen)
+        cells = steps.pick.launch(masks, draws, is_prompt, chosen)
+        self.device.copy_d2h(cells, dst, chosen)
+        chosen.record(event)
+
+    def _cell(self, source: FeedSource) -> int:
+        if not isinstance(source, FeedRow):
+            return -1
+        if not 0 <= source.from_row < self.settings.max_batch:
+            raise InvalidRequest(
+                f"feed cell {source.from_row}: there are cells 0 to {self.settings.max_batch - 1}."
+            )
+        return source.from_row
+
+    def _host_id(self, token: int) -> int:
+        return checked_ids([token], self.vocab_size)[0]

@@ -1,0 +1,140 @@
+"""The lifecycle trait of a dense transformer: sequences, their slots and their blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from metrale_lab.engine.core import TransformerCore
+from metrale_lab.engine.feed import PrefixReclaim
+from metrale_lab.engine.sequence import SequenceState
+from metrale_lab.engine.traits import ModelLifecycle
+from metrale_lab.errors import EngineBusy, InvalidRequest
+from metrale_lab.trace.events import SequenceClosed, SequenceOpened
+
+
+class TransformerLifecycle(TransformerCore, ModelLifecycle):
+    """Opens, moves, caches and frees sequences. Swapping is not offered (the trait's defaults)."""
+
+    def bind_gpu_to_thread(self) -> None:
+        self.device.bind_thread()
+        self._bound.yes = True
+
+    def alloc_sequence(self) -> SequenceState:
+        return self._open(None)
+
+    def alloc_sequence_for(self, budget_tokens: int) -> SequenceState:
+        return self._open(budget_tokens)
+
+    def cache_sequence(self, seq: SequenceState) -> None:
+        """Offer the sequence's full blocks to the prefix cache.
+
+        Only committed tokens count: what a launched and unvalidated step writes lies past them.
+        """
+        self._enter()
+        self._store_prefix(self._owned(seq), "decode")
+
+    def free_sequence(self, seq: SequenceState) -> None:
+        self._enter()
+        if seq.freed:
+            return
+        self._owned(seq)
+        self.slots.leave(seq)
+        seq.acquired_adapter_slot = -1
+        self.allocator.release_nodes(seq.held_nodes)
+        seq.held_nodes = []
+        for block in seq.block_table:
+            self.allocator.free_block(block, seq.id, "decode")
+        seq.block_table = []
+        seq.proposer_state = None
+        seq.freed = True
+        del self.sequences[seq.id]
+        self._emit(SequenceClosed(seq.id))
+
+    def compact_sequence(self, seq: SequenceState, new_slot: int) -> None:
+        self._enter()
+        self.slots.move(self._owned(seq), new_slot)
+
+    def detach_slot_for_reuse(self, seq: SequenceState) -> None:
+        self._enter()
+        self.slots.leave(self._owned(seq))
+
+    def num_free_blocks(self) -> int:
+        return self.pool.free
+
+    def num_total_blocks(self) -> int:
+        return self.pool.total
+
+    def kv_block_bytes(self) -> int:
+        return self.steps.pools.block_bytes
+
+    def reclaim_prefix_blocks(self, num_blocks: int) -> int:
+        self._enter()
+        return self.allocator.reclaim(num_blocks)
+
+    def reclaim_prefix_blocks_for(
+        self, prompt: Sequence[int], adapter_slot: int, blocks_needed: int
+    ) -> PrefixReclaim:
+        """Make room for a prefill of `prompt` that needs `blocks_needed` blocks in all.
+
+        Its last token is recomputed for the scores and so not discounted; to resume a sequence
+        give its history and the pending input id behind it.
+        """
+        self._enter()
+        target, free = self.allocator.reclaim_for(
+            prompt[:-1],
+            self._adapter_id(adapter_slot),
+            blocks_needed,
+            adapter_slot=adapter_slot,
+            prompt_tokens=len(prompt),
+        )
+        return PrefixReclaim(target, free)
+
+    def hold_blocks(self, blocks: int) -> None:
+        """Set how many blocks are out of circulation; evicts if needed. All or nothing."""
+        self._enter()
+        self.allocator.hold(blocks)
+
+    def drop_cache(self) -> None:
+        """Empty the prefix cache. EngineBusy while a sequence uses it."""
+        self._enter()
+        self.allocator.drop_cache()
+
+    def reset_ids(self) -> None:
+        """Start again with sequence 0 and block 0. EngineBusy while sequences live."""
+        self._enter()
+        if self.sequences:
+            raise EngineBusy(
+                f"reset_ids: {len(self.sequences)} sequences are live. Free them first."
+            )
+        self.allocator.reset()
+        self._next_id = 0
+
+    def teardown(self) -> None:
+        """Free all sequences, empty the cache and give memory back; later calls do nothing."""
+        self._enter()
+        if self._closed:
+            return
+        self._closed = True
+        for seq in list(self.sequences.values()):
+            self.free_sequence(seq)
+        self.allocator.reset()
+        self._stream.close()
+        self.steps.close()
+
+    def _open(self, budget_tokens: int | None) -> SequenceState:
+        self._enter()
+        slot = self.slots.peek()
+        seq = SequenceState(self._next_id, slot, budget_tokens)
+        self.slots.take(seq)
+        self._next_id += 1
+        self.sequences[seq.id] = seq
+        self._emit(SequenceOpened(seq.id, slot, seq.adapter_slot, seq.adapter_id))
+        return seq
+
+    def _adapter_id(self, adapter_slot: int) -> int:
+        """Identity in the prefix cache of what an adapter slot names; there are no adapters yet."""
+        if adapter_slot != -1:
+            raise InvalidRequest(
+                f"adapter_slot {adapter_slot}: this model has no adapter slots. Use -1."
+            )
+        return 0

@@ -1,0 +1,89 @@
+"""The device side of a prefill: a chunk of one sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from metrale_lab import ops
+from metrale_lab.device.base import Stream
+from metrale_lab.engine.logits import LogitsBuffer, StepLogits
+from metrale_lab.engine.network import Network
+from metrale_lab.engine.runner import StepFunction, StepRunner
+from metrale_lab.engine.step_inputs import Part, StepInputs
+from metrale_lab.layers import PagedStep, hidden_states, scores
+
+
+class PrefillStep:
+    """Prompt tokens through the network, to the scores of the last one.
+
+    On a CPU one capture serves chunks of every length: the number of tokens is an input like the
+    others. A captured CUDA graph has one shape, so there the step runs eagerly.
+    """
+
+    def __init__(self, network: Network, runner: StepRunner, logits: LogitsBuffer) -> None:
+        self._network, self._runner, self._logits = network, runner, logits
+        device = network.device
+        self._iota = torch.arange(network.max_seq_len, device=device.torch_device)
+        self.inputs = StepInputs(
+            device,
+            {
+                "count": Part("int64", (1,)),
+                "start": Part("int64", (1,)),
+                "ids": Part("int64", (network.max_seq_len,)),
+                "table": Part("int64", (network.max_blocks,)),
+            },
+        )
+        names = ("count", "start", "ids", "table")
+        self._step = StepFunction(
+            key="prefill",
+            rows=1,
+            function=self._forward,
+            buffers=[*map(self.inputs.tensor, names), network.pools.k, network.pools.v],
+            outputs=[logits.rows(1)],
+            make_harmless=self._make_harmless,
+        )
+
+    def launch(
+        self, tokens: Sequence[int], start: int, table: Sequence[int], stream: Stream
+    ) -> StepLogits:
+        """Enqueue the step for tokens at positions from `start` on; scores `[vocab]`."""
+        self._logits.make_room()
+        captured = self._network.device.name == "cpu"
+        run = self._runner.prepare(self._step, stream) if captured else self._step.run
+        staging = self.inputs.stage()
+        staging["count"][0], staging["start"][0] = len(tokens), start
+        staging["ids"][: len(tokens)] = tokens
+        staging["table"][: len(table)] = table
+        staging["table"][len(table) :] = self._network.pools.dummy_block
+        self._runner.launch(run, self.inputs, staging, stream)
+        return self._logits.claim(1, True, stream)
+
+    def _make_harmless(self) -> None:
+        self.inputs.tensor("count").fill_(min(2, self._network.block_size))
+        self.inputs.tensor("start").zero_()
+        self.inputs.tensor("ids").zero_()
+        self.inputs.tensor("table").fill_(self._network.pools.dummy_block)
+
+    def _forward(
+        self,
+        count: Tensor,  # [1]
+        start: Tensor,  # [1]
+        ids: Tensor,  # [max_seq_len]
+        table: Tensor,  # [max_blocks]
+        k: Tensor,
+        v: Tensor,
+    ) -> list[Tensor]:
+        net, size = self._network, self._network.block_size
+        tokens = count[0]
+        positions = self._iota[:tokens] + start
+        slots = table[positions // size] * size + positions % size
+
+        def attend(query: Tensor, k_pool: Tensor, v_pool: Tensor) -> Tensor:
+            return ops.paged_prefill_attention(query, k_pool, v_pool, table, start, net.scale)
+
+        step = PagedStep(net.rotary.at(positions), slots, attend)
+        x = hidden_states(ids[:tokens], net.weights, net.spec, step, k, v)
+        return [scores(x[-1:], net.weights, net.spec)]  # no other position's scores are needed

@@ -1,0 +1,52 @@
+"""What a model of the engine is built with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from metrale_lab.errors import InvalidConfig
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Sizes and switches of a `TransformerModel`, all resolved.
+
+    Attributes
+    ----------
+    num_blocks, block_size : int
+        Usable KV blocks, and tokens per block.
+    max_batch : int
+        Rows of a decode step, and live sequences.
+    max_seq_len : int
+        Longest sequence in tokens.
+    dtype, kv_dtype : torch.dtype
+        Of weights and activations, and of the K/V pools.
+    prefix_cache : bool
+        Whether written blocks are kept for reuse.
+    poison : bool
+        Fill fresh blocks with NaN instead of zeros.
+    capture : bool
+        Whether steps are captured and replayed; False runs each of their operations from Python.
+    """
+
+    num_blocks: int
+    block_size: int = 16
+    max_batch: int = 8
+    max_seq_len: int = 2048
+    dtype: torch.dtype = torch.float32
+    kv_dtype: torch.dtype = torch.float32
+    prefix_cache: bool = True
+    poison: bool = False
+    capture: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("num_blocks", "block_size", "max_batch", "max_seq_len"):
+            if (value := getattr(self, name)) < 1:
+                raise InvalidConfig(f"{name}={value}: allowed is 1 or more.")
+
+    @property
+    def max_blocks_per_sequence(self) -> int:
+        """Entries of a block table."""
+        return -(-self.max_seq_len // self.block_size)

@@ -1,0 +1,111 @@
+"""Carries a step's small inputs to the device: many named arrays, one copy."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metrale_lab.device.base import Device, Event, PinnedMemory, Stream
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_ALIGN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Dtype and shape of one array of a `StepInputs`."""
+
+    dtype: str  # numpy's name
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return int(np.dtype(self.dtype).itemsize * np.prod(self.shape))
+
+
+class Staging:
+    """One host copy of the inputs, free to be written until it is uploaded."""
+
+    def __init__(self, memory: PinnedMemory, event: Event, arrays: dict[str, Array]) -> None:
+        self.memory, self.event, self._arrays = memory, event, arrays
+
+    def __getitem__(self, name: str) -> Array:
+        return self._arrays[name]
+
+
+class StepInputs:
+    """Fixed device buffers that captured steps read, and the host copies that fill them.
+
+    A host copy is written again only once the device has read it: `stage` takes one whose upload
+    is done, or makes another.
+    """
+
+    def __init__(self, device: Device, parts: Mapping[str, Part]) -> None:
+        self._device, self._parts = device, dict(parts)
+        self._offsets: dict[str, int] = {}
+        self._nbytes = 0
+        for name, part in self._parts.items():
+            self._offsets[name] = self._nbytes
+            self._nbytes += -(-part.nbytes // _ALIGN) * _ALIGN
+        self._buffer = torch.zeros(self._nbytes, dtype=torch.uint8, device=device.torch_device)
+        self._stagings: deque[Staging] = deque()  # oldest upload first
+
+    def tensor(self, name: str) -> Tensor:
+        """The device's array of that name."""
+        part, start = self._parts[name], self._offsets[name]
+        flat = self._buffer[start : start + part.nbytes].view(getattr(torch, part.dtype))
+        return flat.view(part.shape)
+
+    def stage(self) -> Staging:
+        """A host copy to write; what it held before is still in it."""
+        if self._stagings and self._stagings[0].event.query():
+            return self._stagings.popleft()
+        memory = self._device.alloc_pinned(self._nbytes)
+        arrays = {
+            name: memory.view(self._offsets[name], part.nbytes)
+            .numpy(part.dtype)
+            .reshape(part.shape)
+            for name, part in self._parts.items()
+        }
+        return Staging(memory, self._device.create_event(), arrays)
+
+    def unstage(self, staging: Staging) -> None:
+        """Put back a host copy that will not be uploaded."""
+        self._stagings.appendleft(staging)
+
+    def upload(self, staging: Staging, stream: Stream) -> None:
+        """Enqueue the copy to the device; `staging` may not be written from now on."""
+        stream.enqueue(_copy(staging.memory.storage, self._buffer))
+        stream.record(staging.event, takes_fault=False)
+        self._stagings.append(staging)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device and on the host."""
+        return self._nbytes * (1 + len(self._stagings))
+
+    def close(self) -> None:
+        """Give host memory and events back; nothing may be in flight."""
+        while self._stagings:
+            staging = self._stagings.popleft()
+            staging.event.destroy()
+            staging.memory.free()
+
+
+def _copy(source: Tensor, target: Tensor) -> Callable[[], None]:
+    if target.device.type == "cpu":
+        # numpy keeps the GIL; a torch copy would hand it over and wait to get it back
+        target_bytes, source_bytes = target.numpy(), source.numpy()
+        return lambda: np.copyto(target_bytes, source_bytes)
+
+    def copy() -> None:
+        target.copy_(source, non_blocking=True)
+
+    return copy

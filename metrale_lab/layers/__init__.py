@@ -1,0 +1,20 @@
+"""The parts of a decoder as plain functions over `ops`."""
+
+from metrale_lab.layers.attention import PagedStep, attention
+from metrale_lab.layers.decoder import hidden_states, scores
+from metrale_lab.layers.mlp import gated_mlp
+from metrale_lab.layers.rotary import RotaryTable, rotary_table
+from metrale_lab.layers.weights import DecoderWeights, LayerWeights, gather_weights
+
+__all__ = [
+    "DecoderWeights",
+    "LayerWeights",
+    "PagedStep",
+    "RotaryTable",
+    "attention",
+    "gated_mlp",
+    "gather_weights",
+    "hidden_states",
+    "rotary_table",
+    "scores",
+]

@@ -1,0 +1,68 @@
+"""Grouped-query attention over a paged KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from metrale_lab import ops
+from metrale_lab.layers.rotary import RotaryTable
+from metrale_lab.layers.weights import LayerWeights
+
+if TYPE_CHECKING:
+    from metrale_lab.weights.spec import ModelSpec
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class PagedStep:
+    """Where a step's tokens lie in the cache, the same in every layer.
+
+    Attributes
+    ----------
+    rotary : RotaryTable
+        Cosines and sines at the tokens' positions.
+    slots : int64 `[tokens]`
+        Where each token's K and V go: `block * block_size + offset`.
+    attend : callable
+        `(q, k_pool, v_pool) -> [tokens, q_heads, head_dim]` over the cached context.
+    """
+
+    rotary: RotaryTable
+    slots: Tensor
+    attend: Attend
+
+
+def attention(
+    x: Tensor, weights: LayerWeights, spec: ModelSpec, step: PagedStep, k: Tensor, v: Tensor
+) -> Tensor:
+    """Write the tokens' K and V to the pools, then attend over what the tables name.
+
+    Parameters
+    ----------
+    x : `[tokens, hidden]`, normalised
+    k, v : pools `[blocks, block_size, kv_heads, head_dim]`, written in place
+    """
+    query, key, value = project(x, weights, spec)
+    query = ops.rotary(query, step.rotary.cos, step.rotary.sin)
+    key = ops.rotary(key, step.rotary.cos, step.rotary.sin)
+    ops.write_kv(key, value, k, v, step.slots)
+    out = step.attend(query, k, v)  # [tokens, q_heads, head_dim]
+    return linear(out.flatten(1), weights.o)
+
+
+def project(x: Tensor, weights: LayerWeights, spec: ModelSpec) -> tuple[Tensor, Tensor, Tensor]:
+    """Query `[tokens, q_heads, head_dim]`, key and value `[tokens, kv_heads, head_dim]`."""
+    heads = (spec.num_q_heads, spec.num_kv_heads, spec.num_kv_heads)
+    joined = linear(x, weights.qkv, weights.qkv_bias).view(-1, sum(heads), spec.head_dim)
+    query, key, value = torch.split(joined, heads, dim=1)
+    if weights.q_norm is not None and weights.k_norm is not None:
+        query = ops.rms_norm(query, weights.q_norm, spec.rms_norm_eps)
+        key = ops.rms_norm(key, weights.k_norm, spec.rms_norm_eps)
+    return query, key, value

@@ -1,0 +1,40 @@
+"""The decoder: embedding, layers, final norm, scores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+from torch.nn.functional import embedding, linear
+
+from metrale_lab import ops
+from metrale_lab.layers.attention import PagedStep, attention
+from metrale_lab.layers.mlp import gated_mlp
+from metrale_lab.layers.weights import DecoderWeights
+
+if TYPE_CHECKING:
+    from metrale_lab.weights.spec import ModelSpec
+
+
+def hidden_states(
+    ids: Tensor, weights: DecoderWeights, spec: ModelSpec, step: PagedStep, k: Tensor, v: Tensor
+) -> Tensor:
+    """The residual stream after the last layer, `[tokens, hidden]`.
+
+    Parameters
+    ----------
+    ids : int64 `[tokens]`; an id outside the vocabulary is read as the nearest one inside
+    k, v : pools `[layers, blocks, block_size, kv_heads, head_dim]`, written in place
+    """
+    x = embedding(ids.clamp(0, spec.vocab_size - 1), weights.embed)
+    for index, layer in enumerate(weights.layers):
+        normed = ops.rms_norm(x, layer.attn_norm, spec.rms_norm_eps)
+        x = x + attention(normed, layer, spec, step, k[index], v[index])
+        normed = ops.rms_norm(x, layer.mlp_norm, spec.rms_norm_eps)
+        x = x + gated_mlp(normed, layer.gate_up, layer.down)
+    return x
+
+
+def scores(x: Tensor, weights: DecoderWeights, spec: ModelSpec) -> Tensor:
+    """Logits `[tokens, vocab]` of hidden states `[tokens, hidden]`."""
+    return linear(ops.rms_norm(x, weights.norm, spec.rms_norm_eps), weights.head)
