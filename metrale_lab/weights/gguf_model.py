@@ -10,9 +10,8 @@ from torch import Tensor
 from metrale_lab.errors import ModelFormatError
 from metrale_lab.weights.fields import Fields
 from metrale_lab.weights.gguf_file import GgufFile
-from metrale_lab.weights.spec import ModelSpec, RopeScaling, check_heads
+from metrale_lab.weights.spec import ARCHITECTURES, ModelSpec, RopeScaling, check_heads
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3")
 _FLOATS = {"F16": torch.float16, "BF16": torch.bfloat16}
 _ROPE_FACTORS = "rope_freqs.weight"
 _TOP = {"embed": "token_embd.weight", "norm": "output_norm.weight", "head": "output.weight"}
@@ -157,8 +156,9 @@ def _rope_scaling(file: GgufFile, fields: Fields, arch: str, head_dim: int) -> R
     kind = fields.text(f"{prefix}.type", default="linear")
     if kind not in ("none", "linear", "yarn"):
         fields.refuse(f"{prefix}.type", kind, "none, linear or yarn")
-    old_factor = fields.number(f"{arch}.rope.scale_linear", default=1.0)
-    factor = 1.0 if kind == "none" else fields.number(f"{prefix}.factor", default=old_factor)
+    old = fields.number(f"{arch}.rope.scale_linear", at_least=True, default=0.0)
+    stated = fields.number(f"{prefix}.factor", at_least=True, default=old)
+    factor = 1.0 if kind == "none" else stated or 1.0  # 0 means: not scaled
     if _ROPE_FACTORS in file.tensors:
         if kind == "yarn":
             fields.refuse(f"{prefix}.type", kind, f"none or linear beside the {_ROPE_FACTORS}")

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from metrale_lab.errors import ModelFormatError, ModelNotFound
+from metrale_lab.weights.folder_model import model_from_folder
+from metrale_lab.weights.folder_tokenizer import tokenizer_from_folder
 from metrale_lab.weights.gguf_file import GgufFile
 from metrale_lab.weights.gguf_model import spec_from_gguf, tensors_from_gguf
 from metrale_lab.weights.gguf_tokenizer import tokenizer_from_gguf
@@ -47,9 +49,13 @@ def load_model(source: str | Path, dtype: torch.dtype | None = None) -> LoadedMo
     path = Path(source)
     if not path.exists():
         raise ModelNotFound(f"{path}: no such file or folder. Give a .gguf file or a model folder.")
-    if path.is_dir():
-        raise ModelFormatError(f"{path.name}: folders are not read yet.")
-    return _load_gguf(path, dtype)
+    return _load_folder(path, dtype) if path.is_dir() else _load_gguf(path, dtype)
+
+
+def _load_folder(path: Path, dtype: torch.dtype | None) -> LoadedModel:
+    spec, tensors = model_from_folder(path, dtype)
+    tokenizer = tokenizer_from_folder(path, spec.vocab_size)
+    return LoadedModel(spec, tensors.load(spec), tokenizer, path.name)
 
 
 def _load_gguf(path: Path, dtype: torch.dtype | None) -> LoadedModel:

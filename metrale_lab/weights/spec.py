@@ -8,6 +8,7 @@ import torch
 
 from metrale_lab.errors import ModelFormatError
 
+ARCHITECTURES = ("llama", "qwen2", "qwen3")
 ROPE_KINDS = ("linear", "llama3", "yarn", "factors")
 
 
