@@ -1,0 +1,24 @@
+"""One function per operation: a torch reference, and a Triton kernel where one is wanted."""
+
+from metrale_lab.ops.argmax import NO_ID, masked_argmax
+from metrale_lab.ops.attention import paged_decode_attention, paged_prefill_attention
+from metrale_lab.ops.kv import write_kv
+from metrale_lab.ops.mlp import silu_mul
+from metrale_lab.ops.norm import rms_norm
+from metrale_lab.ops.philox import uniform
+from metrale_lab.ops.rotary import rotary, rotary_angles
+from metrale_lab.ops.sample import sample
+
+__all__ = [
+    "NO_ID",
+    "masked_argmax",
+    "paged_decode_attention",
+    "paged_prefill_attention",
+    "rms_norm",
+    "rotary",
+    "rotary_angles",
+    "sample",
+    "silu_mul",
+    "uniform",
+    "write_kv",
+]

@@ -1,0 +1,23 @@
+"""Root mean square normalisation."""
+
+from __future__ import annotations
+
+import torch
+
+from metrale_lab.device.choice import runs_kernels
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """`weight * x / sqrt(mean(x**2) + eps)` over the last dimension.
+
+    The mean is taken in float32 and the scaled `x` rounded to its dtype before the product with
+    `weight`, as in the reference implementations of Llama and Qwen. `x` is `[..., width]`,
+    `weight` `[width]`.
+    """
+    if runs_kernels(x.device.type):
+        from metrale_kernels.rms_norm import rms_norm as kernel
+
+        return kernel(x, weight, eps)
+    wide = x.float()
+    scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
+    return weight * (wide * scale).to(x.dtype)

@@ -1,0 +1,29 @@
+"""Rotary position embedding, half-split convention: dimension i turns with dimension i + d/2."""
+
+from __future__ import annotations
+
+import torch
+
+from metrale_lab.device.choice import runs_kernels
+
+
+def rotary_angles(
+    positions: torch.Tensor, inv_freq: torch.Tensor, factor: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosine and sine of `position * inv_freq`, times `factor`: two float32 `[tokens, d/2]`.
+
+    `positions` is `[tokens]` of any integer dtype, `inv_freq` float32 `[d/2]`.
+    """
+    angles = positions.float().unsqueeze(-1) * inv_freq
+    return angles.cos() * factor, angles.sin() * factor
+
+
+def rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Turn each head of `x` `[tokens, heads, d]` by its token's angles `[tokens, d/2]`."""
+    if runs_kernels(x.device.type):
+        from metrale_kernels.rotary import rotary as kernel
+
+        return kernel(x, cos, sin)
+    cos, sin = cos.to(x.dtype).unsqueeze(1), sin.to(x.dtype).unsqueeze(1)  # [tokens, 1, d/2]
+    first, second = x.chunk(2, -1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
