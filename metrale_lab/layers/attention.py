@@ -61,7 +61,7 @@ def project(x: Tensor, weights: LayerWeights, spec: ModelSpec) -> tuple[Tensor, 
     """Query `[tokens, q_heads, head_dim]`, key and value `[tokens, kv_heads, head_dim]`."""
     heads = (spec.num_q_heads, spec.num_kv_heads, spec.num_kv_heads)
     joined = linear(x, weights.qkv, weights.qkv_bias).view(-1, sum(heads), spec.head_dim)
-    query, key, value = torch.split(joined, heads, dim=1)
+    query, key, value = torch.split(joined, list(heads), dim=1)
     if weights.q_norm is not None and weights.k_norm is not None:
         query = ops.rms_norm(query, weights.q_norm, spec.rms_norm_eps)
         key = ops.rms_norm(key, weights.k_norm, spec.rms_norm_eps)
