@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from time import perf_counter
 
 import torch
@@ -33,8 +34,20 @@ class TracedStep(CapturedStep):
             self._function = torch.jit.trace(  # type: ignore[no-untyped-call]
                 run, self._inputs, check_trace=False
             )
+            with _plain_executor():
+                self._function(*self._inputs)  # the first call compiles
         self.nbytes = 0
         self.capture_ms = (perf_counter() - started) * 1e3
 
     def replay(self) -> None:
         self._function(*self._inputs)
+
+
+@contextmanager
+def _plain_executor() -> Iterator[None]:
+    """Compile without a profiling run: on a CPU it finds nothing, and costs two slow replays."""
+    before = torch._C._jit_set_profiling_executor(False)
+    try:
+        yield
+    finally:
+        torch._C._jit_set_profiling_executor(before)
