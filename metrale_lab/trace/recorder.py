@@ -98,6 +98,12 @@ class Recorder:
         if len(self._inbox) > self._long:
             self._relieve()
 
+    def record_at(self, clock_s: float, event: Event) -> None:
+        """Record an event of another moment, in `time.perf_counter()` seconds."""
+        self._append((clock_s, event))
+        if len(self._inbox) > self._long:
+            self._relieve()
+
     def state(self) -> LabState:
         """The state after the last tick that ended; later events do not change it."""
         with self._lock:
