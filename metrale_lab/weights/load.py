@@ -46,7 +46,7 @@ def load_model(source: str | Path, dtype: torch.dtype | None = None) -> LoadedMo
     `dtype` None: the file's own; quantised tensors become float32. `ModelFormatError` names file,
     field and what was expected; nothing half-loaded is returned.
     """
-    path = Path(source)
+    path = Path(source).expanduser().absolute()
     if not path.exists():
         raise ModelNotFound(f"{path}: no such file or folder. Give a .gguf file or a model folder.")
     return _load_folder(path, dtype) if path.is_dir() else _load_gguf(path, dtype)

