@@ -14,9 +14,7 @@ def build_model(
 ) -> TransformerModel:
     """Put the weights onto the device and make pools, buffers and bookkeeping.
 
-    The calling thread may use the model afterwards; others call `bind_gpu_to_thread` first.
+    Every thread that uses the model calls `bind_gpu_to_thread` first, the calling one too.
     """
     device.bind_thread()
-    model = TransformerModel(loaded, settings, device, emit)
-    model.bind_gpu_to_thread()
-    return model
+    return TransformerModel(loaded, settings, device, emit)

@@ -12,7 +12,7 @@ from metrale_lab.engine.sequence import SequenceState
 from metrale_lab.engine.settings import EngineSettings
 from metrale_lab.engine.slots import RowSlots
 from metrale_lab.engine.steps import Steps
-from metrale_lab.errors import InvalidRequest, ThreadNotBound
+from metrale_lab.errors import EngineStopped, InvalidRequest, ThreadNotBound
 from metrale_lab.trace.events import MemoryPart, Observer, SequenceAdvanced
 from metrale_lab.weights import LoadedModel
 
@@ -28,6 +28,7 @@ class TransformerCore:
         The live ones, by id.
     slots : RowSlots
     steps : Steps
+        The device side. EngineStopped after `teardown`.
     """
 
     def __init__(
@@ -44,13 +45,19 @@ class TransformerCore:
         self.allocator = BlockAllocator(self.pool, self.tree, emit)
         self.sequences: dict[int, SequenceState] = {}
         self.slots = RowSlots(settings.max_batch)
-        self.steps = Steps(loaded, settings, device, emit)
+        self._steps: Steps | None = Steps(loaded, settings, device, emit)
         self._stream = self._last_stream = device.create_stream("model")
+        self._block_bytes = self._steps.pools.block_bytes
         self._next_id = 0
-        self._closed = False
         self._bound = threading.local()
         for part, nbytes in self.memory_parts().items():
             emit(MemoryPart(part, nbytes))
+
+    @property
+    def steps(self) -> Steps:
+        if self._steps is None:
+            raise EngineStopped("this model was torn down. Build another.")
+        return self._steps
 
     @property
     def default_stream(self) -> Stream:
@@ -59,6 +66,8 @@ class TransformerCore:
 
     def memory_parts(self) -> dict[str, int]:
         """Bytes of weights, workspace and captures, and of one KV block over all layers."""
+        if self._steps is None:
+            return dict.fromkeys(("weights", "workspace", "kv_block", "graphs"), 0)
         return {
             "weights": self.steps.network.weights.nbytes,
             "workspace": self.steps.workspace_bytes,

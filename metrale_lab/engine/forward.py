@@ -130,7 +130,7 @@ class TransformerForward(TransformerCore, ModelForward):
                 if looked_up != seq.lookup_done:
                     self._detach_prefix(seq)
                 if seq.seq_len != seq_len:
-                    self._emit(SequenceAdvanced(seq.id, 0))
+                    self._emit(SequenceAdvanced(seq.id, seq.seq_len))
             raise
 
     def _detach_prefix(self, seq: SequenceState) -> None:

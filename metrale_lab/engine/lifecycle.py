@@ -65,7 +65,7 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
         return self.pool.total
 
     def kv_block_bytes(self) -> int:
-        return self.steps.pools.block_bytes
+        return self._block_bytes
 
     def reclaim_prefix_blocks(self, num_blocks: int) -> int:
         self._enter()
@@ -110,16 +110,16 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
         self._next_id = 0
 
     def teardown(self) -> None:
-        """Free all sequences, empty the cache and give memory back; later calls do nothing."""
+        """Free all sequences, empty the cache, give memory back. A second call does nothing."""
         self._enter()
-        if self._closed:
+        if self._steps is None:
             return
-        self._closed = True
         for seq in list(self.sequences.values()):
             self.free_sequence(seq)
         self.allocator.reset()
         self._stream.close()
-        self.steps.close()
+        self._steps.close()
+        self._steps = None
 
     def _open(self, budget_tokens: int | None) -> SequenceState:
         self._enter()
