@@ -1,0 +1,1 @@
+"""Requests in, ticks through the model, tokens out."""

@@ -1,0 +1,171 @@
+"""Who gets a sequence, and when: commitment, order, and room for the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from metrale_lab.engine import Model, SequenceState
+from metrale_lab.errors import SlotPoolExhausted
+from metrale_lab.scheduler.preemption import IMMUNE_TOKENS
+from metrale_lab.scheduler.rows import Row, Rows
+from metrale_lab.scheduler.settings import SchedulerSettings
+from metrale_lab.scheduler.tick import PoolView
+from metrale_lab.trace.events import (
+    Observer,
+    ReclaimStarted,
+    RequestAdmitted,
+    RequestBlocked,
+    SequenceBound,
+)
+
+
+def blocks_for(tokens: int, block_size: int) -> int:
+    """Blocks that `tokens` tokens and the next one need."""
+    return tokens // max(block_size, 1) + 1
+
+
+def reservation(
+    current: int, budget: int, watermark: int | None, max_seq_len: int, block_size: int
+) -> int:
+    """Blocks to count for a request of `current` tokens that may still generate `budget`."""
+    allowed = budget if watermark is None else min(budget, watermark)
+    length = current + allowed
+    if max_seq_len:
+        length = min(length, max(max_seq_len, current))
+    return blocks_for(length, block_size)
+
+
+class Admission:
+    """Admits waiting requests and resumes parked ones, in order and without overtaking."""
+
+    def __init__(
+        self,
+        model: Model,
+        settings: SchedulerSettings,
+        rows: Rows,
+        pool: PoolView,
+        emit: Observer,
+    ) -> None:
+        self._model, self._settings, self._rows = model, settings, rows
+        self._pool, self._emit = pool, emit
+
+    def next_admissible(self) -> Row | None:
+        """The head of the queue if it may start now; its room has been made."""
+        row = self._head
+        if row is None:
+            return None
+        if any(other.spec.priority >= row.spec.priority for other in self._parked):
+            return self._block(row, "blocks")
+        if len(self._rows.placed) >= self._settings.max_batch:
+            return self._block(row, "rows")
+        alone = not self._rows.placed
+        if not alone and not self._fits(row):
+            return self._block(row, "blocks")
+        needed = min(self._blocks(len(row.history)), max(1, self._pool.capacity))
+        if not self._make_room(row, "admission", row.history, needed) and not alone:
+            return self._block(row, "blocks")
+        return row
+
+    def place(self, row: Row, needs_logits: bool) -> bool:
+        """Give the row a sequence and attach its cached prefix; False when no slot is free."""
+        try:
+            budget = len(row.spec.token_ids) + row.limit
+            seq = self._model.alloc_sequence_for(budget)
+        except SlotPoolExhausted:
+            self._block(row, "slots")
+            return False
+        row.seq = seq
+        row.attempts += 1
+        self._emit(SequenceBound(seq.id, row.id))
+        self._rows.start_prefill(row)
+        self._look_up(row, seq, needs_logits)
+        return True
+
+    def resume(self) -> bool:
+        """Give parked rows their turn, fewest blocks first; whether one got it."""
+        resumed = False
+        head = self._head
+        for row in sorted(self._parked, key=self._resume_order):
+            if head is not None and head.spec.priority > row.spec.priority:
+                break
+            if len(self._rows.placed) >= self._settings.max_batch or not self._resume(row):
+                break
+            resumed = True
+        return resumed
+
+    @property
+    def _head(self) -> Row | None:
+        return next((row for row in self._rows.waiting if not row.finished), None)
+
+    @property
+    def _parked(self) -> list[Row]:
+        return [row for row in self._rows.parked if not row.finished]
+
+    def _resume(self, row: Row) -> bool:
+        row.history = row.full_history() if row.outputs else list(row.spec.token_ids)
+        length = len(row.history)
+        needed = min(self._blocks(length) + 1, max(1, self._pool.capacity))
+        pending = row.outputs[-1:]  # behind it, so that the whole history may be found
+        alone = not self._rows.placed
+        if not self._make_room(row, "resume", [*row.history, *pending], needed) and not alone:
+            return False
+        if not self.place(row, needs_logits=not row.resuming):
+            return False
+        row.immune_until = len(row.outputs) + IMMUNE_TOKENS
+        return True
+
+    def _look_up(self, row: Row, seq: SequenceState, needs_logits: bool) -> None:
+        skipped = self._model.lookup_prefix(row.history, seq, needs_logits=needs_logits)
+        if row.attempts == 1:
+            row.cached_tokens = skipped
+        self._emit(RequestAdmitted(row.id, row.attempts, seq.id, skipped))
+        row.blocked_by = ""
+
+    def _fits(self, row: Row) -> bool:
+        """Whether everything committed and this request fit into the pool."""
+        if not self._model.num_total_blocks():
+            return True
+        committed = sum(self._commitment(one) for one in self._committed_beside(row))
+        wanted = self._reserve(len(row.spec.token_ids), row.limit)
+        return committed + wanted <= self._pool.capacity
+
+    def _committed_beside(self, row: Row) -> Iterable[Row]:
+        """Rows that count against a new one; parked rows of lower priority wait for it."""
+        parked = [one for one in self._parked if one.spec.priority >= row.spec.priority]
+        return [*self._rows.placed, *parked]
+
+    def _commitment(self, row: Row) -> int:
+        if row in self._rows.active:
+            return self._reserve(row.sequence.seq_len + 1, row.remaining)
+        return self._reserve(len(row.history), row.remaining)
+
+    def _reserve(self, current: int, budget: int) -> int:
+        settings = self._settings
+        return reservation(
+            current,
+            budget,
+            settings.admit_watermark,
+            settings.max_seq_len,
+            self._model.block_size,
+        )
+
+    def _make_room(self, row: Row, reason: str, prompt: Sequence[int], needed: int) -> bool:
+        """Evict for a prefill that needs `needed` blocks besides what others still have to take."""
+        owed = sum(self._owed(one) for one in self._rows.prefilling)
+        self._emit(ReclaimStarted(row.id, reason))
+        return self._model.reclaim_prefix_blocks_for(prompt, -1, needed + owed).satisfied
+
+    def _owed(self, row: Row) -> int:
+        return max(0, self._blocks(len(row.history)) - len(row.sequence.block_table))
+
+    def _blocks(self, tokens: int) -> int:
+        return blocks_for(tokens, self._model.block_size)
+
+    def _resume_order(self, row: Row) -> tuple[int, int, int]:
+        tokens = len(row.spec.token_ids) + len(row.outputs)
+        return -row.spec.priority, self._blocks(tokens), row.id
+
+    def _block(self, row: Row, reason: str) -> None:
+        if row.blocked_by != reason:
+            row.blocked_by = reason
+            self._emit(RequestBlocked(row.id, reason))

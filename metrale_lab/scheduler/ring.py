@@ -1,0 +1,102 @@
+"""Pinned result slots that decode steps write and the host reads."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from metrale_lab.device.base import Event
+from metrale_lab.engine import NO_ID, Model
+from metrale_lab.errors import MetraleError
+
+CELL_BYTES = 4  # one uint32 token id per row
+POLLS = 2000  # before a blocking wait
+POLLS_ON_SHARED_CORES = 32  # where polling takes time from the device itself
+
+
+class RingSlot:
+    """Room for one step's token ids, with the events that say when they are there.
+
+    `start` and `end` mark the forward pass and `ready` the copied ids. A slot is busy from
+    `Ring.take` to `Ring.give_back`; its ids are read in between.
+    """
+
+    def __init__(self, model: Model, number: int, max_rows: int) -> None:
+        self.number = number
+        self.memory = model.alloc_host_pinned(max_rows * CELL_BYTES)
+        self.view = self.memory.view()
+        self.start, self.end, self.ready = (model.create_event() for _ in range(3))
+        self.busy = False
+
+    @property
+    def events(self) -> tuple[Event, Event, Event]:
+        """In the order in which the device reaches them."""
+        return self.start, self.end, self.ready
+
+    def ids(self, rows: int) -> list[int]:
+        """The first rows' token ids; `NO_ID` where the device wrote none."""
+        return [int(token) for token in self.view.numpy("uint32")[:rows]]
+
+
+class Ring:
+    """The slots, taken in turn."""
+
+    def __init__(self, model: Model, slots: int, max_rows: int) -> None:
+        self._model, self.max_rows = model, max_rows
+        self.slots: list[RingSlot] = []
+        self._next = 0
+        try:
+            for number in range(slots):
+                self.slots.append(RingSlot(model, number, max_rows))
+        except BaseException:
+            self.close()
+            raise
+
+    def take(self, rows: int) -> RingSlot:
+        """The next slot, its cells set to `NO_ID`; refused while its last result is unread."""
+        slot = self.slots[self._next]
+        if rows > self.max_rows:
+            raise MetraleError(
+                f"{rows} rows do not fit into a ring of {self.max_rows}. Lower max_batch."
+            )
+        if slot.busy:
+            raise MetraleError(
+                f"all {len(self.slots)} ring slots hold unread results. Settle a step first."
+            )
+        self._next = (self._next + 1) % len(self.slots)
+        slot.busy = True
+        slot.view.numpy("uint32")[:] = np.uint32(NO_ID)
+        return slot
+
+    def give_back(self, slot: RingSlot) -> None:
+        """The slot's result was read, or nobody wants it."""
+        slot.busy = False
+
+    def wait(self, slot: RingSlot, max_polls: int) -> tuple[int, bool, Exception | None]:
+        """Wait for the slot's result: polls, whether it came to a blocking wait, and the fault."""
+        polls = 0
+        try:
+            while polls < max_polls:
+                polls += 1
+                if self._model.event_query(slot.ready):
+                    return polls, False, None
+                time.sleep(0)  # lets the device's thread, if there is one, have the interpreter
+            self._model.event_synchronize(slot.ready)
+        except Exception as error:
+            return polls, polls >= max_polls, error
+        return polls, True, None
+
+    def close(self) -> None:
+        """Destroy events and give the memory back; idempotent."""
+        for slot in self.slots:
+            for event in slot.events:
+                self._model.destroy_event(event)
+            self._model.free_host_pinned(slot.memory)
+        self.slots = []
+
+
+def default_polls(model: Model) -> int:
+    """Polls before a blocking wait on this model's device."""
+    device = getattr(model, "device", None)
+    return POLLS if getattr(device, "name", "cpu") == "cuda" else POLLS_ON_SHARED_CORES

@@ -1,0 +1,311 @@
+"""The thread that runs the ticks, and how others pause, step and end it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import monotonic, perf_counter
+from typing import Any, Literal, TypeVar
+
+from metrale_lab.errors import (
+    EngineRunning,
+    EngineStopped,
+    InvalidConfig,
+    InvalidRequest,
+    LabPaused,
+)
+from metrale_lab.scheduler.core import Scheduler
+from metrale_lab.scheduler.faults import Fault
+from metrale_lab.scheduler.requests import Request, RequestSpec
+from metrale_lab.trace.events import Observer, unobserved
+
+Result = TypeVar("Result")
+
+
+class _Command:
+    """A function that the engine's thread runs between two ticks."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work = work
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.result = self.work()
+        except BaseException as error:
+            self.error = error
+
+
+class EngineThread:
+    """Runs a scheduler's ticks on a thread of its own.
+
+    Waiting is interruptible and never spins; an interrupt stops the waiting, not the engine.
+    """
+
+    def __init__(self, scheduler: Scheduler, emit: Observer = unobserved) -> None:
+        self._scheduler, self._emit = scheduler, emit
+        self._changed = threading.Condition()
+        self._commands: deque[_Command] = deque()
+        self._paused_by = ""
+        self._fresh_work = self._working = False
+        self._bound = self._stopping = self._stopped = False
+        self._ticks_per_s: float | None = None
+        self._next_tick_s = 0.0
+        self._start_error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="metrale engine", daemon=True)
+        scheduler.on_work, scheduler.check_wait = self._wake, self._check_wait
+
+    # --- for callers
+
+    def start(self) -> None:
+        """Start the thread and bind it to the model; raises what the binding raises."""
+        self._thread.start()
+        with self._changed:
+            while not (self._bound or self._stopped):
+                self._changed.wait()
+        if self._start_error is not None:
+            raise self._start_error
+
+    def submit(self, spec: RequestSpec) -> Request:
+        """Queue a request (see `Scheduler.submit`)."""
+        return self._scheduler.submit(spec)
+
+    def submit_all(self, specs: Sequence[RequestSpec]) -> list[Request]:
+        """Queue several at once (see `Scheduler.submit_all`)."""
+        return self._scheduler.submit_all(specs)
+
+    @property
+    def paused(self) -> bool:
+        """Whether ticks wait for `resume` or `step`."""
+        return self._paused_by != ""
+
+    @property
+    def paused_by(self) -> str:
+        """ "code", "panel", or "" while it runs."""
+        return self._paused_by
+
+    @property
+    def errors(self) -> list[Fault]:
+        """What failed on this thread, oldest first."""
+        return list(self._scheduler.faults.all())
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the thread has ended."""
+        return self._stopped
+
+    def pause(self, by: Literal["code", "panel"] = "code") -> None:
+        """Pause after the current tick; a launched step stays in flight.
+
+        A pause by code is not replaced by one from the panel.
+        """
+        with self._changed:
+            if self._paused_by != "code":
+                self._paused_by = by
+            self._changed.notify_all()
+        self._notify_waiters()
+        self.call(_nothing)  # comes back once the current tick is complete
+
+    def resume(self) -> None:
+        """Let ticks run again."""
+        with self._changed:
+            self._paused_by = ""
+            self._fresh_work = True
+            self._changed.notify_all()
+
+    def step(self, n: int = 1) -> int:
+        """Run at most `n` ticks of a paused engine; the number run, fewer when nothing is left.
+
+        Raises
+        ------
+        EngineRunning
+            The engine is not paused.
+        """
+        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+            raise InvalidRequest(f"step({n!r}): the number of ticks must be an integer, 0 or more.")
+        if not self.paused:
+            raise EngineRunning("step: the engine runs by itself. Call pause() first.")
+        for number in range(n):
+            if not self.call(self._scheduler.tick):
+                return number
+        return n
+
+    def call(self, work: Callable[[], Result]) -> Result:
+        """Run `work` on the engine's thread between two ticks, also while paused; its result.
+
+        EngineStopped after `close`.
+        """
+        if threading.current_thread() is self._thread:
+            return work()
+        command = _Command(work)
+        with self._changed:
+            if self._stopping:
+                raise EngineStopped("this engine was closed. Open another lab.")
+            self._commands.append(command)
+            self._changed.notify_all()
+            try:
+                while not command.done:
+                    self._changed.wait()
+            except BaseException:
+                if command in self._commands:
+                    self._commands.remove(command)
+                raise
+        if command.error is not None:
+            raise command.error
+        result: Result = command.result
+        return result
+
+    def run_until_idle(self, timeout: float | None = None) -> None:
+        """Wait until no request is left.
+
+        Raises
+        ------
+        TimeoutError
+            After `timeout` seconds; the engine goes on.
+        LabPaused
+            Code paused the engine, so waiting would never end.
+        """
+        deadline = None if timeout is None else monotonic() + timeout
+        with self._changed:
+            while not self._at_rest:
+                self._check_wait()
+                left = None if deadline is None else deadline - monotonic()
+                if left is not None and left <= 0:
+                    raise TimeoutError(f"requests still run after {timeout} s. They go on.")
+                self._changed.wait(left)
+
+    @property
+    def _at_rest(self) -> bool:
+        """Whether every request has ended and its last tick is complete."""
+        return self._stopped or (self._scheduler.idle and not self._working)
+
+    def pace(self, ticks_per_s: float | None = None) -> None:
+        """At most so many ticks a second; None is full speed."""
+        if ticks_per_s is not None and not 0 < ticks_per_s < float("inf"):
+            raise InvalidConfig(f"pace({ticks_per_s!r}): give ticks a second above 0, or None.")
+        with self._changed:
+            self._ticks_per_s, self._next_tick_s = ticks_per_s, 0.0
+            self._changed.notify_all()
+
+    def close(
+        self,
+        drain: bool = True,
+        timeout: float | None = 30,
+        at_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Finish (`drain`, at most `timeout` seconds) or cancel what runs, then end; idempotent.
+
+        `at_end` runs on the engine's thread when nothing is left, before the model is torn down.
+        """
+        if self._stopped or not self._thread.is_alive():
+            return
+        self._scheduler.refuse_requests()
+        try:
+            if drain:
+                self.pace(None)
+                self.resume()
+                self.run_until_idle(timeout)
+        except (TimeoutError, LabPaused):
+            pass  # what is left is cancelled
+        finally:
+            self.call(lambda: self._shut_down(at_end))
+            with self._changed:
+                self._stopping = True
+                self._changed.notify_all()
+            self._thread.join()
+
+    # --- the engine's side
+
+    def _shut_down(self, at_end: Callable[[], None]) -> None:
+        for where, work in (
+            ("closing the scheduler", self._scheduler.close),
+            ("the last look", at_end),
+            ("tearing the model down", self._scheduler.model.teardown),
+        ):
+            try:
+                work()
+            except Exception as error:
+                self._scheduler.faults.add(where, error)
+
+    def _run(self) -> None:
+        try:
+            self._scheduler.model.bind_gpu_to_thread()
+        except Exception as error:
+            self._start_error = error
+        with self._changed:
+            self._bound, self._stopped = True, self._start_error is not None
+            self._changed.notify_all()
+        if not self._stopped:
+            self._loop()
+
+    def _loop(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._commands or self._stopping or self._may_tick()):
+                    self._changed.wait(self._time_to_next())
+                command = self._commands.popleft() if self._commands else None
+                if command is None and self._stopping:
+                    self._stopped = True
+                    self._changed.notify_all()
+                    return
+                self._fresh_work, self._working = False, True
+            if command is not None:
+                command.run()
+            else:
+                self._tick()
+            with self._changed:
+                self._working = False
+                if command is not None:
+                    command.done = self._fresh_work = True
+                self._changed.notify_all()
+
+    def _tick(self) -> None:
+        if self._ticks_per_s is not None:
+            self._next_tick_s = perf_counter() + 1 / self._ticks_per_s
+        try:
+            self._scheduler.tick()
+        except Exception as error:
+            self._scheduler.faults.add("engine thread", error)
+
+    def _may_tick(self) -> bool:
+        """Whether there is something to do, and it may be done now."""
+        scheduler = self._scheduler
+        if self._paused_by or scheduler.idle or perf_counter() < self._next_tick_s:
+            return False
+        deadline = scheduler.next_deadline_s
+        overdue = deadline is not None and perf_counter() >= deadline
+        return self._fresh_work or not scheduler.stalled or overdue
+
+    def _time_to_next(self) -> float | None:
+        """Seconds until a deadline or the pace lets something happen; None: a call has to."""
+        scheduler = self._scheduler
+        if self._paused_by or scheduler.idle:
+            return None
+        now = perf_counter()
+        if now < self._next_tick_s:
+            return self._next_tick_s - now
+        deadline = scheduler.next_deadline_s
+        return None if deadline is None else max(0.0, deadline - now)
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._fresh_work = True
+            self._changed.notify_all()
+
+    def _check_wait(self) -> None:
+        if self._paused_by == "code":
+            raise LabPaused(
+                "waiting would never end: this lab was paused by code. "
+                "Call lab.step() or lab.resume() first."
+            )
+
+    def _notify_waiters(self) -> None:
+        for request in self._scheduler.requests():
+            request.notify()
+
+
+def _nothing() -> None:
+    """Returns once the engine's thread gets here."""
