@@ -54,17 +54,24 @@ class Admission:
         row = self._head
         if row is None:
             return None
+        obstacle = self._obstacle(row)
+        if obstacle:
+            self._block(row, obstacle)
+            return None
+        return row
+
+    def _obstacle(self, row: Row) -> str:
+        """What keeps the head of the queue waiting, "" = nothing; a lone request is never kept."""
         if any(other.spec.priority >= row.spec.priority for other in self._parked):
-            return self._block(row, "blocks")
+            return "blocks"
         if len(self._rows.placed) >= self._settings.max_batch:
-            return self._block(row, "rows")
+            return "rows"
         alone = not self._rows.placed
         if not alone and not self._fits(row):
-            return self._block(row, "blocks")
+            return "blocks"
         needed = min(self._blocks(len(row.history)), max(1, self._pool.capacity))
-        if not self._make_room(row, "admission", row.history, needed) and not alone:
-            return self._block(row, "blocks")
-        return row
+        roomy = self._make_room(row, "admission", row.history, needed)
+        return "" if roomy or alone else "blocks"
 
     def place(self, row: Row, needs_logits: bool) -> bool:
         """Give the row a sequence and attach its cached prefix; False when no slot is free."""

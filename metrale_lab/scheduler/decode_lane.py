@@ -62,7 +62,7 @@ class DecodeLane:
         commit: Commit,
         preemption: Preemption,
         pool: PoolView,
-        retire: Callable[[], None],
+        retire: Callable[[], object],
         stats: TickStats,
         faults: FaultLog,
         emit: Observer,

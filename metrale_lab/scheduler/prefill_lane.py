@@ -45,7 +45,7 @@ class PrefillLane:
         preemption: Preemption,
         pool: PoolView,
         settle: Callable[[], None],
-        retire: Callable[[], None],
+        retire: Callable[[], object],
         stats: TickStats,
         faults: FaultLog,
         emit: Observer,
@@ -60,8 +60,8 @@ class PrefillLane:
         """One tick's worth of prompt tokens."""
         for row in sorted(self._rows.prefilling, key=lambda one: -one.spec.priority):
             self._advance(row)
-        while self._left and (row := self._admit()) is not None:
-            self._advance(row)
+        while self._left and (fresh := self._admit()) is not None:
+            self._advance(fresh)
 
     @property
     def _left(self) -> int:
