@@ -70,6 +70,9 @@ def _give_back(state: LabState, event: ev.BlockEvent) -> None:
     if event.sequence == ev.HELD_OWNER:
         one.held = False
         return
+    if event.sequence == ev.CACHE_OWNER:  # its node adopted another block
+        one.in_cache = False
+        return
     if event.sequence not in one.holders:
         state.doubt(f"sequence {event.sequence} does not hold block {event.block}")
         return

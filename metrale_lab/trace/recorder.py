@@ -24,7 +24,7 @@ from metrale_lab.trace.events import (
     TickStarted,
 )
 from metrale_lab.trace.fold import Stamped
-from metrale_lab.trace.state import ENDED_KEPT, LabState
+from metrale_lab.trace.state import ENDED_KEPT, BlockState, LabState
 
 HISTORY_KEPT = 20_000  # ticks
 _LONG_INBOX = 50_000  # events that may wait for a reader
@@ -164,10 +164,10 @@ class Recorder:
             state.requests, state.ended, state.requests_forgotten = {}, {}, 0
             state.seq_no, state.step, state.in_flight = -1, -1, {}
             state.doubts, state.last_doubt, state.faults, state.last_fault = 0, "", 0, ""
-            for block in range(state.num_blocks):
-                if state.blocks[block].changed_step != -1 or state.blocks[block].made_for != -1:
-                    one = state.own_block(block)
-                    one.changed_step, one.made_for = -1, -1
+            for index, block in enumerate(state.blocks):
+                one = BlockState(index) if block.ref_count == 0 else block.fork(state.epoch)
+                one.changed_step, one.made_for, one.epoch = -1, -1, state.epoch
+                state.blocks[index] = one
             self.generation += 1
             self._begin(state)
 
