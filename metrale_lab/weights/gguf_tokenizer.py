@@ -40,7 +40,8 @@ class _TokenType(IntEnum):
     BYTE = 6
 
 
-_PARSED = (_TokenType.UNKNOWN, _TokenType.CONTROL, _TokenType.USER_DEFINED)
+_WRITTEN_OUT = (_TokenType.UNKNOWN, _TokenType.CONTROL, _TokenType.USER_DEFINED)
+_SILENT = (_TokenType.UNKNOWN, _TokenType.CONTROL, _TokenType.UNUSED)
 
 
 def tokenizer_from_gguf(file: GgufFile) -> Tokenizer:
@@ -54,19 +55,19 @@ def tokenizer_from_gguf(file: GgufFile) -> Tokenizer:
         for role, key in _IDS.items()
         if key in fields
     }
-    added = [(at, tokens[at]) for at in np.flatnonzero(np.isin(types, _PARSED)).tolist()]
-    special = [at for at, _ in added if types[at] != _TokenType.USER_DEFINED]
+    added = [(at, tokens[at]) for at, kind in enumerate(types) if kind in _WRITTEN_OUT]
+    silent = {at for at, kind in enumerate(types) if kind in _SILENT}
     backend = _backend(fields, rule, tokens)
     backend.add_tokens(
-        [AddedToken(text, special=at in set(special), normalized=False) for at, text in added]
+        [AddedToken(text, special=at in silent, normalized=False) for at, text in added]
     )
     backend.post_processor = _ends(fields, rule, tokens, ids)
     return Tokenizer(
         backend,
         bytes_of=byte_level_bytes,
         added=added,
-        special_ids=special,
-        eos_ids=_eos_ids(tokens, ids, special),
+        special_ids=silent,
+        eos_ids=_eos_ids(tokens, ids, silent),
         chat_template=_template(fields, tokens, ids),
     )
 
@@ -143,7 +144,7 @@ def _ends(
     )
 
 
-def _eos_ids(tokens: list[str], ids: dict[str, int], special: list[int]) -> set[int]:
+def _eos_ids(tokens: list[str], ids: dict[str, int], special: set[int]) -> set[int]:
     named = {ids[role] for role in _ENDS if role in ids}
     return named | {at for at in special if tokens[at] in TURN_ENDS}
 

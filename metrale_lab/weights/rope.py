@@ -63,7 +63,7 @@ def _yarn(periods: Tensor, spec: ModelSpec, scaling: RopeScaling) -> Tensor:
     width = high - low if high != low else 0.001
     pairs = torch.arange(spec.head_dim // 2, dtype=torch.float32)
     keep = 1 - ((pairs - low) / width).clamp(0.0, 1.0)
-    return (1 - keep) / (scaling.factor * periods) + keep / periods
+    return (1 - keep) * (1.0 / (scaling.factor * periods)) + keep * (1.0 / periods)
 
 
 def _yarn_border(spec: ModelSpec, scaling: RopeScaling, rotations: float) -> float:

@@ -49,7 +49,7 @@ class Detokenizer:
 
     def push(self, token_id: int) -> str:
         """The text that this token completes, often but not always its own."""
-        piece = self._token_bytes[token_id] if token_id < len(self._token_bytes) else b""
+        piece = self._token_bytes[token_id] if 0 <= token_id < len(self._token_bytes) else b""
         if self._strip and piece:
             piece, self._strip = piece.removeprefix(b" "), False
         return self._decoder.decode(piece)

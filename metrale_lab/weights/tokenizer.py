@@ -34,9 +34,7 @@ class Tokenizer:
     eos_ids : frozenset of int
         Tokens that end a generation.
     special_ids : frozenset of int
-        Control tokens, which decode to nothing.
-    bos_id : int or None
-        What `encode` puts first; None: nothing.
+        Control and unused tokens, which decode to nothing.
     """
 
     def __init__(
