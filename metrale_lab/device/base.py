@@ -203,8 +203,10 @@ class Device(ABC):
     ) -> CapturedStep:
         """Record `outputs[i].copy_(step(*inputs)[i])`; called on the stream's own thread of work.
 
-        Inputs and outputs are fixed buffers. Recording runs `step` at least once, so the caller
-        points its inputs at dummy blocks first.
+        Inputs and outputs are fixed buffers. Whatever `step` writes in place, the KV pools above
+        all, must be among them: a write to a tensor that it merely closes over may be lost.
+        Weights may be closed over. Recording runs `step` more than once, so the caller points
+        its inputs at dummy blocks first.
         """
 
     @abstractmethod

@@ -1,19 +1,36 @@
-"""Captured steps on CPU: a step is traced once, then replayed in one call that holds no GIL."""
+"""Captured steps on CPU: a step is traced once, then replayed in one call that holds no GIL.
+
+The trace is a TorchScript function. Weights that the step closes over become constants of its
+graph, which are references and not copies (so nothing is frozen: freezing may copy). What the
+step writes must be an input or an output, since TorchScript drops writes to constants.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from time import perf_counter
+from typing import Any
 
 import torch
 
 from metrale_lab.device.base import CapturedStep
 
+jit: Any = torch.jit  # carries no types
+
+NODE_BYTES = 4096  # what a node of the graph holds, measured: TorchScript does not tell
+
+# Narrow and for good, because catch_warnings is not safe on a thread beside the notebook's.
+warnings.filterwarnings("ignore", "`torch.jit.trace` is deprecated", DeprecationWarning)
+warnings.filterwarnings("ignore", category=jit.TracerWarning, module=r"metrale_lab\.")
+
 
 class TracedStep(CapturedStep):
-    """A step as a TorchScript function; everything it computes with stays where it lies."""
+    """A step as one TorchScript call.
+
+    It runs without TorchScript's optimiser: that compiles again on the second run and gains
+    nothing here, and it may merge constants that are equal when it looks.
+    """
 
     def __init__(
         self,
@@ -22,32 +39,45 @@ class TracedStep(CapturedStep):
         outputs: Sequence[torch.Tensor],
     ) -> None:
         started = perf_counter()
-        self._inputs = tuple(inputs)
+        self._buffers = (*inputs, *outputs)
 
-        def run(*arguments: torch.Tensor) -> torch.Tensor:
-            for output, result in zip(outputs, step(*arguments), strict=True):
+        def run(*buffers: torch.Tensor) -> torch.Tensor:
+            results = step(*buffers[: len(inputs)])
+            for output, result in zip(buffers[len(inputs) :], results, strict=True):
                 output.copy_(result)
-            return outputs[0]
+            return buffers[-1]
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self._function = torch.jit.trace(  # type: ignore[no-untyped-call]
-                run, self._inputs, check_trace=False
-            )
-            with _plain_executor():
-                self._function(*self._inputs)  # the first call compiles
-        self.nbytes = 0
+        self._function = jit.trace(run, self._buffers, check_trace=False)
+        self.replay()  # builds the plan of execution, so that no later step pays for it
+        self.nbytes = NODE_BYTES * _count_nodes(self._function.graph)
         self.capture_ms = (perf_counter() - started) * 1e3
 
     def replay(self) -> None:
-        self._function(*self._inputs)
+        with jit.optimized_execution(False):
+            self._function(*self._buffers)
 
 
-@contextmanager
-def _plain_executor() -> Iterator[None]:
-    """Compile without a profiling run: on a CPU it finds nothing, and costs two slow replays."""
-    before = torch._C._jit_set_profiling_executor(False)
-    try:
-        yield
-    finally:
-        torch._C._jit_set_profiling_executor(before)
+class EagerStep(CapturedStep):
+    """A step that Python runs anew each time: Triton's interpreter leaves nothing to trace."""
+
+    nbytes = 0
+
+    def __init__(
+        self,
+        step: Callable[..., Sequence[torch.Tensor]],
+        inputs: Sequence[torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+    ) -> None:
+        started = perf_counter()
+        self._step, self._inputs, self._outputs = step, tuple(inputs), tuple(outputs)
+        self.replay()
+        self.capture_ms = (perf_counter() - started) * 1e3
+
+    def replay(self) -> None:
+        results = self._step(*self._inputs)
+        for output, result in zip(self._outputs, results, strict=True):
+            output.copy_(result)
+
+
+def _count_nodes(graph: Any) -> int:
+    return sum(1 + sum(map(_count_nodes, node.blocks())) for node in graph.nodes())

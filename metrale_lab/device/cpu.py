@@ -25,7 +25,8 @@ from metrale_lab.device.base import (
     PinnedView,
     Stream,
 )
-from metrale_lab.device.capture import TracedStep
+from metrale_lab.device.capture import EagerStep, TracedStep
+from metrale_lab.device.choice import runs_kernels
 from metrale_lab.device.memory import LiveCount, free_host_memory
 from metrale_lab.errors import DeviceFault, EngineStopped
 
@@ -155,7 +156,9 @@ def _run(queue: SimpleQueue[Any], threads: int | None) -> None:
     if threads is not None:
         torch.set_num_threads(threads)
     fault: BaseException | None = None
-    with torch.inference_mode():
+    jit: Any = torch.jit
+    # As in a captured step, so that scripted operations are not compiled anew for each shape.
+    with torch.inference_mode(), jit.optimized_execution(False):
         while (item := queue.get()) is not None:
             if isinstance(item, CpuEvent):
                 fault = item.reach(fault)
@@ -202,7 +205,8 @@ class CpuDevice(Device):
         inputs: Sequence[torch.Tensor],
         outputs: Sequence[torch.Tensor],
     ) -> CapturedStep:
-        return TracedStep(step, inputs, outputs)
+        recorder = EagerStep if runs_kernels(self.name) else TracedStep
+        return recorder(step, inputs, outputs)
 
     def bind_thread(self) -> None:
         """Nothing to do: every thread may use the CPU."""

@@ -40,12 +40,11 @@ def paged_decode_attention(
 
     Returns `[rows, q_heads, d]` in `q`'s dtype.
     """
-    factor = 1.0 / math.sqrt(q.size(-1)) if scale is None else scale
     if runs_kernels(q.device.type):
         from metrale_kernels.paged_decode_attention import paged_decode_attention as kernel
 
-        return kernel(q, k_pool, v_pool, block_table, lengths, factor)
-    return _decode(q, k_pool, v_pool, block_table, lengths, factor, TILE)
+        return kernel(q, k_pool, v_pool, block_table, lengths, scale)
+    return _decode(q, k_pool, v_pool, block_table, lengths, scale, TILE)
 
 
 def paged_prefill_attention(
@@ -70,9 +69,8 @@ def paged_prefill_attention(
 
     Returns `[tokens, q_heads, d]` in `q`'s dtype.
     """
-    factor = 1.0 / math.sqrt(q.size(-1)) if scale is None else scale
     first = start if isinstance(start, torch.Tensor) else torch.tensor(start, device=q.device)
-    return _prefill(q, k_pool, v_pool, block_table, first.reshape(()), factor, TILE)
+    return _prefill(q, k_pool, v_pool, block_table, first.reshape(()), scale, TILE)
 
 
 @scripted
@@ -123,10 +121,11 @@ def _decode(
     v_pool: torch.Tensor,
     block_table: torch.Tensor,
     lengths: torch.Tensor,
-    scale: float,
+    scale: float | None,
     tile: int,
 ) -> torch.Tensor:
     rows, q_heads, d = q.size(0), q.size(1), q.size(2)
+    factor = 1.0 / math.sqrt(d) if scale is None else scale
     blocks, block_size, kv_heads = k_pool.size(0), k_pool.size(1), k_pool.size(2)
     keys, values = k_pool.view(-1, kv_heads, d), v_pool.view(-1, kv_heads, d)
     # The query heads that share a key head stand where queries of one head would.
@@ -143,7 +142,7 @@ def _decode(
         k = keys.index_select(0, cells).view(rows, -1, kv_heads, d).transpose(1, 2).to(q.dtype)
         v = values.index_select(0, cells).view(rows, -1, kv_heads, d).transpose(1, 2).to(q.dtype)
         mask = torch.zeros_like(inside, dtype=q.dtype).masked_fill(~inside, -float("inf"))
-        tile_out, tile_lse = _attend(queries, k, v, mask[:, None, None], scale)
+        tile_out, tile_lse = _attend(queries, k, v, mask[:, None, None], factor)
         if begin == 0:
             out, lse = tile_out, tile_lse
         else:
@@ -160,10 +159,11 @@ def _prefill(
     v_pool: torch.Tensor,
     block_table: torch.Tensor,
     start: torch.Tensor,
-    scale: float,
+    scale: float | None,
     tile: int,
 ) -> torch.Tensor:
     tokens, q_heads, d = q.size(0), q.size(1), q.size(2)
+    factor = 1.0 / math.sqrt(d) if scale is None else scale
     block_size, kv_heads = k_pool.size(1), k_pool.size(2)
     group = q_heads // kv_heads
     keys, values = k_pool.view(-1, kv_heads, d), v_pool.view(-1, kv_heads, d)
@@ -185,7 +185,7 @@ def _prefill(
             k,
             v,
             mask.repeat(group, 1)[None, None],
-            scale,
+            factor,
         )
         tile_out = tile_out.reshape(kv_heads, group, -1, d)
         tile_lse = tile_lse.reshape(kv_heads, group, -1)
