@@ -52,15 +52,15 @@ class DecodeStep:
         step = self._function(padded_width(rows))
         self._logits.make_room()
         run = self._runner.prepare(step, stream)
-        staging = self.inputs.stage()
-        staging["ids"][:rows], staging["ids"][rows:] = ids, 0
-        staging["sources"][:rows], staging["sources"][rows:] = sources, -1
-        staging["positions"][:rows] = [seq.seq_len for seq in seqs]
-        staging["positions"][rows:] = 0
-        staging["tables"][:] = self._network.pools.dummy_block
-        for row, seq in enumerate(seqs):
-            staging["tables"][row, : len(seq.block_table)] = seq.block_table
-        self._runner.launch(run, self.inputs, staging, stream)
+        with self.inputs.writing(stream) as staging:
+            staging["ids"][:rows], staging["ids"][rows:] = ids, 0
+            staging["sources"][:rows], staging["sources"][rows:] = sources, -1
+            staging["positions"][:rows] = [seq.seq_len for seq in seqs]
+            staging["positions"][rows:] = 0
+            staging["tables"][:] = self._network.pools.dummy_block
+            for row, seq in enumerate(seqs):
+                staging["tables"][row, : len(seq.block_table)] = seq.block_table
+        stream.enqueue(run)
         return self._logits.claim(rows, False, stream), step.key
 
     def _function(self, width: int) -> StepFunction:

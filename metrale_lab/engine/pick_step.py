@@ -55,13 +55,11 @@ class PickStep:
         rows = len(masks)
         step = self._function(padded_width(rows), draws is not None, of_prompt)
         run = self._runner.prepare(step, stream)
-        staging = self.inputs.stage()
-        staging["masks"][:rows], staging["masks"][rows:] = masks, NO_ID
-        if draws is not None:
-            for name in _DRAWS:
-                staging[name][:rows] = [getattr(draw, name) for draw in draws]
-                staging[name][rows:] = 0
-        self._runner.launch(run, self.inputs, staging, stream)
+        with self.inputs.writing(stream) as staging:
+            staging["masks"][:rows], staging["masks"][rows:] = masks, NO_ID
+            for name, column in _columns(draws or ()).items():
+                staging[name][:rows], staging[name][rows:] = column, 0
+        stream.enqueue(run)
         return step.outputs[0][:rows]
 
     def _function(self, width: int, drawn: bool, of_prompt: bool) -> StepFunction:
@@ -82,6 +80,15 @@ class PickStep:
                 make_harmless=lambda: None,
             )
         return self._functions[key]
+
+
+def _columns(draws: Sequence[RowDraw]) -> dict[str, list[float]]:
+    """The draws by input array; a seed of any size becomes its lowest 64 bits, signed."""
+    if not draws:
+        return {}
+    columns = {name: [getattr(draw, name) for draw in draws] for name in _DRAWS}
+    columns["seed"] = [(seed + 2**63) % 2**64 - 2**63 for seed in columns["seed"]]
+    return columns
 
 
 def _argmax(logits: Tensor, masks: Tensor) -> list[Tensor]:

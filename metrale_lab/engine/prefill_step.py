@@ -53,12 +53,12 @@ class PrefillStep:
         self._logits.make_room()
         captured = self._network.device.name == "cpu"
         run = self._runner.prepare(self._step, stream) if captured else self._step.run
-        staging = self.inputs.stage()
-        staging["count"][0], staging["start"][0] = len(tokens), start
-        staging["ids"][: len(tokens)] = tokens
-        staging["table"][: len(table)] = table
-        staging["table"][len(table) :] = self._network.pools.dummy_block
-        self._runner.launch(run, self.inputs, staging, stream)
+        with self.inputs.writing(stream) as staging:
+            staging["count"][0], staging["start"][0] = len(tokens), start
+            staging["ids"][: len(tokens)] = tokens
+            staging["table"][: len(table)] = table
+            staging["table"][len(table) :] = self._network.pools.dummy_block
+        stream.enqueue(run)
         return self._logits.claim(1, True, stream)
 
     def _make_harmless(self) -> None:

@@ -1,4 +1,4 @@
-"""Launches steps: one upload, then one replay of a captured function of fixed buffers."""
+"""Steps as functions of fixed buffers: captured and replayed, or run from Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from torch import Tensor
 
 from metrale_lab.device.base import CapturedStep, Device, Stream
 from metrale_lab.engine.graphs import GraphCache
-from metrale_lab.engine.step_inputs import Staging, StepInputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +46,6 @@ class StepRunner:
         if not self._capture_steps:
             return step.run
         return self._graphs.use(step.key, step.rows, lambda: self._capture(step, stream)).replay
-
-    def launch(
-        self, run: Callable[[], None], inputs: StepInputs, staging: Staging, stream: Stream
-    ) -> None:
-        """Enqueue the upload of the inputs, then the step."""
-        inputs.upload(staging, stream)
-        stream.enqueue(run)
 
     def _capture(self, step: StepFunction, stream: Stream) -> CapturedStep:
         captured: list[CapturedStep] = []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +44,8 @@ class Staging:
 class StepInputs:
     """Fixed device buffers that captured steps read, and the host copies that fill them.
 
-    A host copy is written again only once the device has read it: `stage` takes one whose upload
-    is done, or makes another.
+    A host copy is written again only once the device has read it: `writing` takes one whose
+    upload is done, or makes another.
     """
 
     def __init__(self, device: Device, parts: Mapping[str, Part]) -> None:
@@ -63,8 +64,28 @@ class StepInputs:
         flat = self._buffer[start : start + part.nbytes].view(getattr(torch, part.dtype))
         return flat.view(part.shape)
 
-    def stage(self) -> Staging:
-        """A host copy to write; what it held before is still in it."""
+    @contextmanager
+    def writing(self, stream: Stream) -> Iterator[Staging]:
+        """A host copy to write, still with old values; its upload is enqueued at the end.
+
+        An exception inside uploads nothing.
+        """
+        staging = self._free_staging()
+        try:
+            yield staging
+        except BaseException:
+            self._stagings.appendleft(staging)
+            raise
+        stream.enqueue(_copy(staging.memory.storage, self._buffer))
+        stream.record(staging.event, takes_fault=False)
+        self._stagings.append(staging)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device and on the host."""
+        return self._nbytes * (1 + len(self._stagings))
+
+    def _free_staging(self) -> Staging:
         if self._stagings and self._stagings[0].event.query():
             return self._stagings.popleft()
         memory = self._device.alloc_pinned(self._nbytes)
@@ -75,21 +96,6 @@ class StepInputs:
             for name, part in self._parts.items()
         }
         return Staging(memory, self._device.create_event(), arrays)
-
-    def unstage(self, staging: Staging) -> None:
-        """Put back a host copy that will not be uploaded."""
-        self._stagings.appendleft(staging)
-
-    def upload(self, staging: Staging, stream: Stream) -> None:
-        """Enqueue the copy to the device; `staging` may not be written from now on."""
-        stream.enqueue(_copy(staging.memory.storage, self._buffer))
-        stream.record(staging.event, takes_fault=False)
-        self._stagings.append(staging)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes on the device and on the host."""
-        return self._nbytes * (1 + len(self._stagings))
 
     def close(self) -> None:
         """Give host memory and events back; nothing may be in flight."""
