@@ -46,12 +46,12 @@ class DecodeStep:
         sources: Sequence[int],
         seqs: Sequence[SequenceState],
         stream: Stream,
-    ) -> tuple[StepLogits, str]:
-        """Enqueue the step at each sequence's `seq_len`; scores `[rows, vocab]`, and its key."""
+    ) -> StepLogits:
+        """Enqueue the step at each sequence's `seq_len`; scores `[rows, vocab]`."""
         rows = len(ids)
         step = self._function(padded_width(rows))
         self._logits.make_room()
-        run = self._runner.prepare(step, stream)
+        run, key = self._runner.prepare(step, stream)
         with self.inputs.writing(stream) as staging:
             staging["ids"][:rows], staging["ids"][rows:] = ids, 0
             staging["sources"][:rows], staging["sources"][rows:] = sources, -1
@@ -61,7 +61,7 @@ class DecodeStep:
             for row, seq in enumerate(seqs):
                 staging["tables"][row, : len(seq.block_table)] = seq.block_table
         stream.enqueue(run)
-        return self._logits.claim(rows, False, stream), step.key
+        return self._logits.claim(rows, False, key, stream)
 
     def _function(self, width: int) -> StepFunction:
         if width not in self._functions:

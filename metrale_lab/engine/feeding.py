@@ -36,8 +36,8 @@ class TransformerFeed(TransformerCore, ModelDeviceFeed):
                 )
         cells = [self._cell(source) for source in sources]
         ids = [0 if isinstance(one, FeedRow) else self._host_id(one.token_id) for one in sources]
-        logits, key = self.steps.decode.launch(ids, cells, seqs, self._on(stream))
-        self.steps.graphs.pin(key if self.settings.capture else None)
+        logits = self.steps.decode.launch(ids, cells, seqs, self._on(stream))
+        self.steps.graphs.pin(logits.key)
         return logits
 
     def argmax_batch_to_feed(

@@ -69,7 +69,7 @@ class TransformerForward(TransformerCore, ModelForward):
         with self._undone_on_failure(*seqs):
             for seq in seqs:
                 self._grow(seq, seq.seq_len + 1, "decode", chosen)
-            logits, _ = self.steps.decode.launch(ids, [-1] * len(ids), seqs, chosen)
+            logits = self.steps.decode.launch(ids, [-1] * len(ids), seqs, chosen)
             self._settle_if(stream is None, logits, chosen)
         for token, seq in zip(ids, seqs, strict=True):
             self._advance(seq, [token])

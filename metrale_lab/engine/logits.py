@@ -18,14 +18,27 @@ class StepLogits(Logits):
     """Scores that a step wrote to the shared buffer.
 
     They move to memory of their own when somebody asks for the tensor, or before the next step
-    overwrites the buffer; a step whose scores are only picked from on the device copies nothing.
+    overwrites the buffer; a step whose scores are only picked from on the device, and which
+    nobody keeps, copies nothing.
+
+    Attributes
+    ----------
+    rows, is_vector : rows of the step, and whether they are one prompt's `[vocab]`
+    key : name of the captured step that computes them, None when it runs eagerly
     """
 
-    def __init__(self, buffer: LogitsBuffer, rows: int, is_vector: bool, stream: Stream) -> None:
-        self.rows, self.is_vector = rows, is_vector
+    def __init__(
+        self, buffer: LogitsBuffer, rows: int, is_vector: bool, key: str | None, stream: Stream
+    ) -> None:
+        self.rows, self.is_vector, self.key = rows, is_vector, key
         self._buffer, self._stream = buffer, stream
         self._own: Tensor | None = None
         self._settled = False
+
+    @property
+    def captured(self) -> bool:
+        """Whether a captured step computes them."""
+        return self.key is not None
 
     @property
     def in_buffer(self) -> bool:
@@ -93,9 +106,9 @@ class LogitsBuffer:
             current.move_out()
         self._current = None
 
-    def claim(self, rows: int, is_vector: bool, stream: Stream) -> StepLogits:
+    def claim(self, rows: int, is_vector: bool, key: str | None, stream: Stream) -> StepLogits:
         """The handle of the scores that the step being launched writes; after `make_room`."""
-        logits = StepLogits(self, rows, is_vector, stream)
+        logits = StepLogits(self, rows, is_vector, key, stream)
         self._current = weakref.ref(logits)
         return logits
 

@@ -54,7 +54,7 @@ class PickStep:
         """Enqueue the choice for the buffer's first rows; the cells that get the ids, int32."""
         rows = len(masks)
         step = self._function(padded_width(rows), draws is not None, of_prompt)
-        run = self._runner.prepare(step, stream)
+        run, _ = self._runner.prepare(step, stream)
         with self.inputs.writing(stream) as staging:
             staging["masks"][:rows], staging["masks"][rows:] = masks, NO_ID
             for name, column in _columns(draws or ()).items():

@@ -51,15 +51,15 @@ class PrefillStep:
     ) -> StepLogits:
         """Enqueue the step for tokens at positions from `start` on; scores `[vocab]`."""
         self._logits.make_room()
-        captured = self._network.device.name == "cpu"
-        run = self._runner.prepare(self._step, stream) if captured else self._step.run
+        one_shape = self._network.device.name != "cpu"
+        run, key = self._runner.prepare(self._step, stream, capturable=not one_shape)
         with self.inputs.writing(stream) as staging:
             staging["count"][0], staging["start"][0] = len(tokens), start
             staging["ids"][: len(tokens)] = tokens
             staging["table"][: len(table)] = table
             staging["table"][len(table) :] = self._network.pools.dummy_block
         stream.enqueue(run)
-        return self._logits.claim(1, True, stream)
+        return self._logits.claim(1, True, key, stream)
 
     def _make_harmless(self) -> None:
         self.inputs.tensor("count").fill_(2)

@@ -41,11 +41,17 @@ class StepRunner:
     def __init__(self, device: Device, graphs: GraphCache, capture: bool) -> None:
         self._device, self._graphs, self._capture_steps = device, graphs, capture
 
-    def prepare(self, step: StepFunction, stream: Stream) -> Callable[[], None]:
-        """What runs the step inside the stream's work; captures it, and waits, the first time."""
-        if not self._capture_steps:
-            return step.run
-        return self._graphs.use(step.key, step.rows, lambda: self._capture(step, stream)).replay
+    def prepare(
+        self, step: StepFunction, stream: Stream, capturable: bool = True
+    ) -> tuple[Callable[[], None], str | None]:
+        """What runs the step inside the stream's work, and the key of its capture.
+
+        The first time the step is captured, which waits for the device. None: it runs eagerly.
+        """
+        if not (self._capture_steps and capturable):
+            return step.run, None
+        graph = self._graphs.use(step.key, step.rows, lambda: self._capture(step, stream))
+        return graph.replay, step.key
 
     def _capture(self, step: StepFunction, stream: Stream) -> CapturedStep:
         captured: list[CapturedStep] = []
