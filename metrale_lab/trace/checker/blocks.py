@@ -1,0 +1,77 @@
+"""Laws of blocks and tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from metrale_lab.trace.checker.world import World
+
+
+def i1(world: World) -> Iterator[str]:
+    """Free + held + held for in-flight steps = total; the dummy block and slot are in none."""
+    total, free = world.pool.total, len(world.free_list)
+    taken = sum(count > 0 for count in world.ref_counts)
+    if free + taken != total:
+        yield f"{free} free + {taken} referenced blocks are not {total}"
+    for block in (*world.owners, *world.free_list):
+        if not 0 <= block < total:
+            yield f"block {block} is outside the pool of {total}"
+
+
+def i2(world: World) -> Iterator[str]:
+    """References of a block = entries of live tables + 1 if the cache stores it + holds."""
+    for block, count in enumerate(world.ref_counts):
+        if count != world.owners[block]:
+            yield f"block {block} has {count} references, {world.owners[block]} have an owner"
+
+
+def i3(world: World) -> Iterator[str]:
+    """The free list has no duplicate and only blocks without references."""
+    times = Counter(world.free_list)
+    for block, count in enumerate(world.ref_counts):
+        if times[block] > 1:
+            yield f"block {block} is on the free list {times[block]} times"
+        if times[block] and count:
+            yield f"block {block} is free with {count} references"
+        if not times[block] and not count:
+            yield f"block {block} has no references and is not free"
+
+
+def i6(world: World) -> Iterator[str]:
+    """Position p lives in table[p // bs] at p % bs; a table has the blocks of its positions.
+
+    One block more may be there for the position that a step ahead will write.
+    """
+    bs = world.block_size
+    for seq in world.sequences:
+        least, most = -(-seq.seq_len // bs), seq.seq_len // bs + 1
+        if not least <= len(seq.block_table) <= most:
+            yield (
+                f"sequence {seq.id} has {len(seq.block_table)} blocks for {seq.seq_len} "
+                f"positions, {least} to {most} are right"
+            )
+        for block, times in Counter(seq.block_table).items():
+            if times > 1:
+                yield f"sequence {seq.id} names block {block} {times} times"
+
+
+def i8(world: World) -> Iterator[str]:
+    """Table entries past the length are the sentinel: a host table ends there and holds none."""
+    total = world.pool.total
+    for seq in world.sequences:
+        if any(not 0 <= block < total for block in seq.block_table):
+            yield f"sequence {seq.id} has {seq.block_table} in a pool of {total}"
+
+
+def i13(world: World) -> Iterator[str]:
+    """A live sequence owns exactly one slot; free + owned = total."""
+    slots = getattr(world.model, "slots", None)
+    if slots is None:
+        return
+    placed = [seq for seq in world.sequences if seq.slot_idx is not None]
+    for seq in placed:
+        if slots.owner(seq.slot_idx) is not seq:
+            yield f"sequence {seq.id} names slot {seq.slot_idx}, whose owner is another"
+    if slots.free + len(placed) != slots.total:
+        yield f"{slots.free} free + {len(placed)} owned slots are not {slots.total}"

