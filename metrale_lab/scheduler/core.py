@@ -10,7 +10,7 @@ from metrale_lab.engine import Model
 from metrale_lab.errors import EngineBusy, EngineStopped
 from metrale_lab.scheduler.admission import Admission
 from metrale_lab.scheduler.commit import Commit, Tokenizer
-from metrale_lab.scheduler.decode_lane import DecodeLane
+from metrale_lab.scheduler.decode_lane import DecodeLane, Flight
 from metrale_lab.scheduler.faults import FaultLog
 from metrale_lab.scheduler.preemption import Preemption
 from metrale_lab.scheduler.prefill_lane import PrefillLane
@@ -203,9 +203,19 @@ class Scheduler:
         return [row.request for row in [*self.rows.live, *self._inbox]]
 
     @property
-    def in_flight(self) -> int:
+    def flights(self) -> list[Flight]:
         """Launched steps whose result was not applied."""
-        return 0 if self._decode.flight is None else 1
+        return [] if self._decode.flight is None else [self._decode.flight]
+
+    @property
+    def in_flight(self) -> int:
+        """How many steps are launched and not applied."""
+        return len(self.flights)
+
+    @property
+    def prefilled_tokens(self) -> int:
+        """Prompt tokens that the last tick computed."""
+        return self._stats.prefill_tokens
 
     @property
     def idle(self) -> bool:

@@ -77,6 +77,16 @@ class Router(ABC):
         """Blocks reserved for steps whose outcome was not taken."""
         return 0
 
+    @property
+    def ring_slots(self) -> list[RingSlot]:
+        """The slots that decode steps write."""
+        return self._ring.slots
+
+    @property
+    def slots_in_flight(self) -> list[RingSlot]:
+        """The slots of steps whose outcome was not taken."""
+        return []
+
     def pick_of_prompt(self, logits: Logits, mask: RowMask, draw: RowDraw) -> int | None:
         """Pick on the device from a prompt's scores `[vocab]`; None: the host has to.
 
@@ -240,6 +250,10 @@ class AsyncRouter(Router):
     def reserved_in_flight(self) -> int:
         launched = (sum(self._ledger[ticket].values()) for ticket in self._in_flight)
         return sum(launched) + sum(self._unlaunched.values())
+
+    @property
+    def slots_in_flight(self) -> list[RingSlot]:
+        return [one.slot for one in self._in_flight.values() if one.slot is not None]
 
     def reset(self) -> None:
         super().reset()
