@@ -1,0 +1,454 @@
+"""Each law: it holds on a healthy engine, and a planted violation is named."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from metrale_lab.cache import BlockAllocator, BlockPool, PrefixTree
+from metrale_lab.engine.sequence import SequenceState
+from metrale_lab.engine.slots import RowSlots
+from metrale_lab.trace.checker import LAWS, check, sentence
+
+BS = 4
+
+
+class Engine:
+    """A model and a scheduler as far as the laws read them; cache and slots are the real ones."""
+
+    def __init__(self, num_blocks=16, max_batch=4):
+        pool, tree = BlockPool(num_blocks), PrefixTree(BS)
+        self.model = SimpleNamespace(
+            pool=pool,
+            tree=tree,
+            allocator=BlockAllocator(pool, tree),
+            sequences={},
+            block_size=BS,
+            slots=RowSlots(max_batch),
+        )
+        self.router = SimpleNamespace(
+            ring_slots=[SimpleNamespace(number=i, busy=False) for i in range(3)],
+            slots_in_flight=[],
+        )
+        self.scheduler = SimpleNamespace(
+            active=[],
+            prefilling=[],
+            parked=[],
+            waiting=[],
+            flights=[],
+            router=self.router,
+            settings=SimpleNamespace(max_batch=max_batch, max_prefill_tokens=64),
+            prefilled_tokens=0,
+            idle=True,
+        )
+
+    def start(self, prompt, **row):
+        """A sequence that prefilled its prompt, and the row that it works for."""
+        model = self.model
+        seq = SequenceState(len(model.sequences), 0)
+        model.slots.take(seq)
+        model.sequences[seq.id] = seq
+        match = model.tree.lookup(prompt[:-1], 0)
+        model.allocator.attach(seq.id, match)
+        seq.block_table, seq.held_nodes = list(match.blocks), list(match.nodes)
+        seq.reused_prefix_tokens = match.tokens
+        self.write(seq, prompt)
+        seq.held_nodes += model.allocator.insert(
+            seq.id, seq.tokens, seq.block_table, seq.held_nodes, 0
+        )
+        self.scheduler.active.append(self.row(seq, prompt, match.tokens, **row))
+        self.scheduler.idle = False
+        return seq
+
+    def row(self, seq, prompt, cached_tokens=0, outputs=(5, 6), limit=8, stop_ids=(2,)):
+        return SimpleNamespace(
+            id=seq.id,
+            seq=seq,
+            spec=SimpleNamespace(token_ids=prompt, min_tokens=0),
+            cached_tokens=cached_tokens,
+            outputs=list(outputs),
+            limit=limit,
+            stop_ids=frozenset(stop_ids),
+            request=SimpleNamespace(token_ids=tuple(outputs)),
+        )
+
+    def write(self, seq, tokens):
+        seq.tokens = list(tokens)
+        seq.seq_len = len(tokens)
+        while len(seq.block_table) * BS < seq.seq_len:
+            seq.block_table.append(self.model.allocator.alloc(seq.id, "prefill"))
+
+    def fly(self, *seqs, ticket=7, discarded=()):
+        """Launch a validated step that writes each sequence's next position."""
+        positions = [seq.seq_len for seq in seqs]
+        for number, seq in enumerate(seqs):
+            if seq.seq_len == len(seq.block_table) * BS:
+                seq.block_table.append(self.model.allocator.alloc(seq.id, "reserve"))
+            if number not in discarded:
+                seq.tokens.append(9)
+                seq.seq_len += 1
+        slot = self.router.ring_slots[0]
+        slot.busy = True
+        self.router.slots_in_flight.append(slot)
+        self.scheduler.flights.append(
+            SimpleNamespace(
+                ticket=ticket, seqs=list(seqs), positions=positions, discarded=set(discarded)
+            )
+        )
+
+    def free(self, seq):
+        self.model.allocator.release_nodes(seq.held_nodes)
+        for block in seq.block_table:
+            self.model.allocator.free_block(block, seq.id, "decode")
+        self.model.slots.leave(seq)
+        del self.model.sequences[seq.id]
+        self.scheduler.active = [one for one in self.scheduler.active if one.seq is not seq]
+        self.scheduler.idle = not self.scheduler.active
+
+    def broken(self):
+        return {one.law: one.detail for one in check(self.model, self.scheduler) if not one.holds}
+
+
+def prompt(n, start=10):
+    return list(range(start, start + n))
+
+
+@pytest.fixture
+def busy():
+    """Two requests that share a prefix, both in a step in flight; a held block, a cached rest."""
+    engine = Engine()
+    engine.free(engine.start(prompt(9, start=100)))
+    engine.first = engine.start(prompt(10))
+    engine.second = engine.start([*prompt(9), 77, 78])
+    engine.model.allocator.hold(1)
+    engine.fly(engine.first, engine.second)
+    return engine
+
+
+def test_a_healthy_engine_keeps_every_law(busy):
+    results = check(busy.model, busy.scheduler)
+    assert [one.law for one in results] == [f"I{i}" for i in range(1, 23)]
+    assert busy.broken() == {}
+    assert all(one.detail.startswith(sentence(one.law)) for one in results)
+
+
+def test_the_busy_engine_is_not_a_trivial_one(busy):
+    assert busy.first.block_table[:2] == busy.second.block_table[:2]
+    assert busy.model.allocator.evictable == 2
+    assert len(busy.scheduler.flights[0].seqs) == 2
+
+
+def test_a_discarded_row_in_flight_keeps_every_law():
+    engine = Engine()
+    seq = engine.start(prompt(8))
+    engine.fly(seq, discarded=(0,))
+    assert len(seq.block_table) == 3  # one reserved beyond its length
+    assert engine.broken() == {}
+
+
+def test_an_idle_engine_keeps_every_law():
+    engine = Engine()
+    engine.free(engine.start(prompt(9)))
+    assert engine.broken() == {}
+    assert {one.holds for one in check(engine.model)} == {True}
+
+
+def test_laws_hold_without_a_prefix_cache():
+    engine = Engine()
+    engine.model.tree = None
+    engine.model.allocator = BlockAllocator(engine.model.pool, None)
+    assert engine.broken() == {}
+
+
+def forget_a_free_block(engine):
+    engine.model.pool._free.pop()
+
+
+def lose_a_reference(engine):
+    engine.model.pool.retain(engine.first.block_table[0], 99, "prefill")
+
+
+def free_a_block_that_is_in_use(engine):
+    engine.model.pool._free.append(engine.first.block_table[0])
+
+
+def put_a_block_on_the_free_list_twice(engine):
+    engine.model.pool._free.append(engine.model.pool._free[-1])
+
+
+def write_a_shared_block(engine):
+    engine.scheduler.flights[0].positions[0] = 3
+
+
+def write_without_a_block(engine):
+    engine.scheduler.flights[0].positions[0] = 99
+
+
+def write_one_position_twice(engine):
+    flight = engine.scheduler.flights[0]
+    flight.seqs[1], flight.positions[1] = flight.seqs[0], flight.positions[0]
+
+
+def name_a_block_too_many(engine):
+    for _ in range(2):
+        engine.first.block_table.append(engine.model.allocator.alloc(engine.first.id, "decode"))
+
+
+def drop_a_table_entry(engine):
+    engine.model.allocator.free_block(engine.first.block_table.pop(), engine.first.id, "decode")
+
+
+def lose_a_table_entry(engine):
+    engine.first.block_table.pop()
+
+
+def keep_the_dummy_block_in_a_table(engine):
+    engine.first.block_table[-1] = engine.model.pool.total
+
+
+def change_a_cached_token(engine):
+    engine.first.tokens[1] = 4242
+
+
+def cache_for_another_adapter(engine):
+    engine.first.adapter_id = 3
+
+
+def move_a_node(engine):
+    node = next(iter(engine.model.tree.nodes.values()))
+    node.depth_tokens += BS
+
+
+def evict_a_held_node(engine):
+    tree = engine.model.tree
+    node = tree.nodes[engine.first.held_nodes[-1]]
+    tree._remove(node)
+    engine.model.pool.evict(node.block, "manual", node=node.id, idle_ms=0.0)
+
+
+def forget_who_holds_a_node(engine):
+    engine.first.held_nodes.pop()
+
+
+def evict_a_parent_first(engine):
+    del engine.model.tree._trie.nodes[engine.first.held_nodes[0]]
+
+
+def miscount_what_is_in_use(engine):
+    engine.model.tree.in_use += 1
+
+
+def reuse_the_whole_prompt(engine):
+    engine.scheduler.active[1].cached_tokens = 12
+
+
+def reuse_half_a_block(engine):
+    engine.second.reused_prefix_tokens = 6
+
+
+def take_a_slot_twice(engine):
+    engine.second.slot_idx = engine.first.slot_idx
+
+
+def leak_a_slot(engine):
+    engine.model.slots._free.pop()
+
+
+def use_an_adapter_that_is_not_there(engine):
+    engine.first.acquired_adapter_slot = 2
+
+
+def deliver_too_much(engine):
+    row = engine.scheduler.active[0]
+    row.outputs = [5] * 9
+    row.request.token_ids = (5,) * 9
+
+
+def go_on_after_a_stop(engine):
+    row = engine.scheduler.active[0]
+    row.outputs, row.request.token_ids = [5, 2, 6], (5, 2, 6)
+
+
+def lose_a_delivery(engine):
+    engine.scheduler.active[0].request.token_ids = (5,)
+
+
+def run_too_many_rows(engine):
+    engine.scheduler.settings.max_batch = 1
+
+
+def prefill_over_budget(engine):
+    engine.scheduler.prefilled_tokens = 65
+
+
+def count_a_token_that_is_not_there(engine):
+    engine.first.seq_len += 1
+
+
+def run_ahead_of_the_host(engine):
+    engine.scheduler.flights[0].positions[0] += 1
+
+
+def write_a_ring_slot_twice(engine):
+    engine.router.slots_in_flight.append(engine.router.slots_in_flight[0])
+
+
+def leave_a_ring_slot_busy(engine):
+    engine.router.ring_slots[2].busy = True
+
+
+def reuse_a_ring_slot_unread(engine):
+    engine.router.slots_in_flight[0].busy = False
+
+
+def free_a_sequence_in_flight(engine):
+    engine.first.freed = True
+
+
+def free_a_block_in_flight(engine):
+    pool, block = engine.model.pool, engine.first.block_table[-1]
+    pool.release(block, engine.first.id, "decode")
+
+
+def run_a_row_without_sequence(engine):
+    engine.scheduler.active[0].seq = None
+
+
+def park_a_row_with_its_sequence(engine):
+    engine.scheduler.parked.append(engine.scheduler.active.pop())
+
+
+def count_a_hit_back(engine):
+    engine.model.tree.misses = -1
+
+
+def count_hits_without_tokens(engine):
+    engine.model.tree.hits += 100
+
+
+def read_a_structure_that_is_gone(engine):
+    del engine.model.sequences
+
+
+PLANTED = [
+    ("I1", forget_a_free_block, "referenced blocks are not 16"),
+    ("I1", keep_the_dummy_block_in_a_table, "block 16 is outside"),
+    ("I2", lose_a_reference, "references"),
+    ("I2", lose_a_table_entry, "1 references, 0 have an owner"),
+    ("I3", put_a_block_on_the_free_list_twice, "2 times"),
+    ("I3", free_a_block_that_is_in_use, "is free with"),
+    ("I3", forget_a_free_block, "has no references and is not free"),
+    ("I4", write_a_shared_block, "cached"),
+    ("I4", write_without_a_block, "no block for position 99"),
+    ("I5", write_one_position_twice, "2 times"),
+    ("I6", name_a_block_too_many, "3 to 3 are right"),
+    ("I6", drop_a_table_entry, "has 2 blocks for 11"),
+    ("I8", keep_the_dummy_block_in_a_table, "in a pool of 16"),
+    ("I9", change_a_cached_token, "other tokens"),
+    ("I9", cache_for_another_adapter, "other tokens, depth or adapter"),
+    ("I9", move_a_node, "at depth"),
+    ("I10", evict_a_held_node, "is held by a sequence and not cached"),
+    ("I10", forget_who_holds_a_node, "hold it"),
+    ("I10", evict_a_parent_first, "its parent"),
+    ("I11", miscount_what_is_in_use, "counted"),
+    ("I12", reuse_the_whole_prompt, "reused 12 of 11"),
+    ("I12", reuse_half_a_block, "reused 6"),
+    ("I13", take_a_slot_twice, "whose owner is another"),
+    ("I13", leak_a_slot, "slots are not 4"),
+    ("I14", use_an_adapter_that_is_not_there, "adapter slot 2"),
+    ("I15", deliver_too_much, "at most 8"),
+    ("I15", go_on_after_a_stop, "went on after stop id 2"),
+    ("I15", lose_a_delivery, "delivered 1 of 2"),
+    ("I16", run_too_many_rows, "2 rows decode"),
+    ("I16", prefill_over_budget, "65 tokens"),
+    ("I17", count_a_token_that_is_not_there, "tokens and length"),
+    ("I17", run_ahead_of_the_host, "instead of 12"),
+    ("I18", write_a_ring_slot_twice, "2 steps in flight write ring slot 0"),
+    ("I18", leave_a_ring_slot_busy, "are busy"),
+    ("I18", reuse_a_ring_slot_unread, "are busy"),
+    ("I19", free_a_sequence_in_flight, "was freed"),
+    ("I19", free_a_block_in_flight, "free"),
+    ("I19", run_a_row_without_sequence, "runs without a live sequence"),
+    ("I19", park_a_row_with_its_sequence, "waits and has sequence"),
+    ("I20", count_a_hit_back, "negative"),
+    ("I20", count_hits_without_tokens, "hits of"),
+    ("I2", read_a_structure_that_is_gone, "cannot be read: AttributeError"),
+]
+
+
+@pytest.mark.parametrize(
+    ("law", "plant", "words"), PLANTED, ids=[f"{law} {plant.__name__}" for law, plant, _ in PLANTED]
+)
+def test_a_planted_violation_is_named(busy, law, plant, words):
+    plant(busy)
+    broken = busy.broken()
+    assert law in broken
+    assert words in broken[law]
+
+
+def hold_a_node_for_nobody(engine):
+    engine.model.tree.lookup(prompt(9), 0)
+
+
+def leave_a_pin(engine):
+    engine.model.tree.pin(prompt(9), 0)
+
+
+def leak_a_block(engine):
+    engine.model.pool.alloc(5, "decode")
+
+
+def leave_a_slot_taken(engine):
+    engine.model.slots.take(SequenceState(9, 0))
+
+
+def leave_a_parked_row(engine):
+    engine.scheduler.parked.append(engine.row(SequenceState(9, 0), prompt(3)))
+
+
+@pytest.mark.parametrize(
+    ("plant", "words"),
+    [
+        (hold_a_node_for_nobody, "has 2 references"),
+        (leave_a_pin, "node 0 has"),
+        (leak_a_block, "1 blocks are neither"),
+        (leave_a_slot_taken, "1 slots are taken"),
+        (leave_a_parked_row, "1 requests are not retired"),
+    ],
+)
+def test_what_is_left_when_nothing_runs_is_named(plant, words):
+    engine = Engine()
+    engine.free(engine.start(prompt(9)))
+    plant(engine)
+    assert words in engine.broken()["I21"]
+
+
+def test_many_violations_are_told_in_short():
+    engine = Engine()
+    engine.model.pool._free.clear()
+    assert engine.broken()["I3"].endswith("; and 13 more")
+
+
+def test_every_law_has_a_planted_violation_or_is_left_to_tests():
+    planted = {law for law, _, _ in PLANTED} | {"I21"}
+    assert set(LAWS) - planted == {"I7", "I22"}
+
+
+def test_checking_costs_the_engine_not_its_history():
+    """Linear: twice the pool, at most twice the reads of the pool."""
+    reads = []
+    for num_blocks in (50, 100):
+        engine = Engine(num_blocks)
+        calls = 0
+        ref_count = engine.model.pool.ref_count
+
+        def counted(block, ref_count=ref_count):
+            nonlocal calls
+            calls += 1
+            return ref_count(block)
+
+        engine.model.pool.ref_count = counted
+        check(engine.model, engine.scheduler)
+        reads.append(calls)
+    assert reads == [50, 100]
