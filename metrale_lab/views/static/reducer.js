@@ -1,0 +1,333 @@
+// From frames to the state that panels draw. Plain functions and one ring; no browser needed.
+
+import { arrayOf, rowOf, textsOf } from "./wire.js";
+
+export const BLOCK_WORDS = ["free", "private", "cached", "shared", "reserved", "held"];
+export const REQUEST_WORDS = [
+  "waiting",
+  "prefilling",
+  "running",
+  "parked",
+  "spilled",
+  "finished",
+  "failed",
+];
+export const STEPS_KEPT = 240;
+const RECLAIMS_KEPT = 40;
+
+/** The state after a keyframe; `before` tells which blocks changed. */
+function fromKey(frame, before) {
+  const { header } = frame;
+  const state = {
+    header,
+    numBlocks: header.num_blocks,
+    blockSize: header.block_size,
+    group: header.group,
+    blocks: arrayOf(frame, "blocks").slice(),
+    changed: [],
+    sequences: new Map(),
+    nodes: new Map(),
+    requests: new Map(),
+    steps: [],
+    ticks: [],
+    flying: [],
+    reclaims: [],
+    laws: [],
+  };
+  if (before && before.blocks.length === state.blocks.length) {
+    state.changed = differing(before.blocks, state.blocks);
+  }
+  return state;
+}
+
+function differing(old, now) {
+  const changed = [];
+  for (let i = 0; i < now.length; i++) if (old[i] !== now[i]) changed.push(i);
+  return changed;
+}
+
+/**
+ * The state after `frame`. A keyframe makes a new state; a delta changes `state` in place.
+ * Returns null for a delta without a state to stand on.
+ */
+export function applyFrame(state, frame) {
+  if (frame.header.kind === "key") state = fromKey(frame, state);
+  else if (!state) return null;
+  else applyBlocks(state, frame);
+  state.header = frame.header;
+  applySequences(state, frame);
+  applyNodes(state, frame);
+  applyRequests(state, frame);
+  applySteps(state, frame);
+  applyReclaims(state, frame);
+  applyLaws(state, frame);
+  return state;
+}
+
+function applyBlocks(state, frame) {
+  const whole = arrayOf(frame, "blocks");
+  if (whole) {
+    state.changed = differing(state.blocks, whole);
+    state.blocks = whole.slice();
+    return;
+  }
+  const index = arrayOf(frame, "blocks.index");
+  const bytes = arrayOf(frame, "blocks.byte");
+  index.forEach((block, i) => (state.blocks[block] = bytes[i]));
+  state.changed = Array.from(index);
+}
+
+function applySequences(state, frame) {
+  const [ids, lengths, requests, adapters, slots, ends, table] = columns(
+    frame,
+    "seq.",
+    ["id", "len", "request", "adapter", "slot", "ends", "table"],
+  );
+  arrayOf(frame, "seq.gone").forEach((id) => state.sequences.delete(id));
+  ids.forEach((id, i) =>
+    state.sequences.set(id, {
+      id,
+      length: lengths[i],
+      request: requests[i],
+      adapter: adapters[i],
+      slot: slots[i],
+      table: rowOf(table, ends, i),
+    }),
+  );
+}
+
+function applyNodes(state, frame) {
+  const [ids, parents, blocks, depths, adapters, refs, pins, used] = columns(frame, "node.", [
+    "id",
+    "parent",
+    "block",
+    "depth",
+    "adapter",
+    "refs",
+    "pins",
+    "used",
+  ]);
+  const texts = textsOf(frame, "node.text");
+  arrayOf(frame, "node.gone").forEach((id) => state.nodes.delete(id));
+  ids.forEach((id, i) =>
+    state.nodes.set(id, {
+      id,
+      parent: parents[i],
+      block: blocks[i],
+      depth: depths[i],
+      adapter: adapters[i],
+      refs: refs[i],
+      pins: pins[i],
+      used: used[i],
+      text: texts[i],
+    }),
+  );
+}
+
+const REQUEST_NUMBERS = [
+  "prompt_tokens",
+  "cached_tokens",
+  "output_tokens",
+  "max_tokens",
+  "preemptions",
+  "sequence",
+  "peak_blocks",
+  "arrived_s",
+  "admitted_s",
+  "first_token_s",
+  "last_token_s",
+  "finished_s",
+];
+const REQUEST_TEXTS = ["name", "finish_reason", "blocked_by", "error", "adapter", "tail", "miss"];
+
+function applyRequests(state, frame) {
+  const [ids, codes] = columns(frame, "req.", ["id", "state"]);
+  const numbers = columns(frame, "req.", REQUEST_NUMBERS);
+  const texts = REQUEST_TEXTS.map((name) => textsOf(frame, "req." + name));
+  const [ends, states, starts, stops] = columns(frame, "span.", ["ends", "state", "start", "end"]);
+  ids.forEach((id, i) => {
+    const row = { id, state: REQUEST_WORDS[codes[i]], spans: [] };
+    REQUEST_NUMBERS.forEach((name, k) => (row[name] = numbers[k][i]));
+    REQUEST_TEXTS.forEach((name, k) => (row[name] = texts[k][i]));
+    for (let s = i ? ends[i - 1] : 0; s < ends[i]; s++) {
+      row.spans.push({ state: REQUEST_WORDS[states[s]], start: starts[s], end: stops[s] });
+    }
+    state.requests.set(id, row);
+  });
+}
+
+const STEP_COLUMNS = [
+  "ticket",
+  "step",
+  "rows",
+  "fed",
+  "discarded_rows",
+  "reserved_blocks",
+  "polls",
+  "ring_slot",
+  "blocked",
+  "captured",
+  "launch_s",
+  "launched_s",
+  "device_start_s",
+  "device_end_s",
+  "ready_s",
+  "await_s",
+  "settled_s",
+];
+const TICK_COLUMNS = [
+  "step",
+  "end_s",
+  "duration_ms",
+  "plan_ms",
+  "launch_ms",
+  "wait_ms",
+  "commit_ms",
+  "decode_rows",
+  "prefill_tokens",
+  "emitted_tokens",
+  "free_blocks",
+];
+
+function applySteps(state, frame) {
+  state.steps = state.steps.concat(records(frame, "feed.", STEP_COLUMNS)).slice(-STEPS_KEPT);
+  state.ticks = state.ticks.concat(records(frame, "tick.", TICK_COLUMNS)).slice(-STEPS_KEPT);
+  state.flying = records(frame, "fly.", ["ticket", "rows", "launch_s"]);
+}
+
+const RECLAIM_COLUMNS = [
+  "seq_no",
+  "t_s",
+  "request",
+  "prompt_tokens",
+  "blocks_needed",
+  "pinned_blocks",
+  "target",
+  "free_before",
+  "free",
+  "satisfied",
+  "duration_ms",
+  "evicted",
+];
+
+function applyReclaims(state, frame) {
+  const rows = records(frame, "rec.", RECLAIM_COLUMNS);
+  const reasons = textsOf(frame, "rec.reason");
+  const ends = arrayOf(frame, "rec.ends");
+  const blocks = arrayOf(frame, "rec.blocks");
+  rows.forEach((row, i) => {
+    row.reason = reasons[i];
+    row.blocks = Array.from(rowOf(blocks, ends, i));
+  });
+  state.reclaims = state.reclaims.concat(rows).slice(-RECLAIMS_KEPT);
+}
+
+function applyLaws(state, frame) {
+  const holds = arrayOf(frame, "law.holds");
+  if (!holds) return;
+  const details = textsOf(frame, "law.detail");
+  state.laws = textsOf(frame, "law.name").map((law, i) => ({
+    law,
+    holds: holds[i] === 1,
+    detail: details[i],
+  }));
+}
+
+function columns(frame, prefix, names) {
+  return names.map((name) => arrayOf(frame, prefix + name) ?? []);
+}
+
+function records(frame, prefix, names) {
+  const arrays = columns(frame, prefix, names);
+  return Array.from(arrays[0], (_, i) =>
+    Object.fromEntries(names.map((name, k) => [name, arrays[k][i]])),
+  );
+}
+
+/** State word of a block's byte. */
+export const blockWord = (byte) => BLOCK_WORDS[byte & 7];
+/** References in a block's byte; 31 means 31 or more. */
+export const blockRefs = (byte) => byte >> 3;
+
+/** Sequences that hold each cell: Map cell -> [{ sequence, position }]. */
+export function holdersOf(state) {
+  const holders = new Map();
+  for (const sequence of state.sequences.values()) {
+    sequence.table.forEach((block, position) => {
+      const cell = Math.floor(block / state.group);
+      const one = { sequence, position };
+      if (holders.has(cell)) holders.get(cell).push(one);
+      else holders.set(cell, [one]);
+    });
+  }
+  return holders;
+}
+
+/** The last minute of frames, and the state at any of them. */
+export class Ring {
+  constructor(seconds = 60) {
+    this.seconds = seconds;
+    this.frames = [];
+    this.live = null;
+    this.lost = 0;
+    this.lastSeq = null;
+  }
+
+  /** Takes a frame; returns "key", "delta", "lost" (needs a keyframe) or "old". */
+  push(frame) {
+    const { seq, kind, t } = frame.header;
+    if (this.lastSeq !== null && seq <= this.lastSeq && kind !== "key") return "old";
+    const missing = this.lastSeq === null || seq <= this.lastSeq ? 0 : seq - this.lastSeq - 1;
+    this.lost += missing;
+    this.broken = (this.broken && kind !== "key") || (missing > 0 && kind !== "key");
+    this.lastSeq = seq;
+    if (this.broken || (kind !== "key" && !this.live)) {
+      this.gapAhead = true;
+      return "lost";
+    }
+    frame.gap = missing > 0 || this.gapAhead === true;
+    this.gapAhead = false;
+    this.frames.push(frame);
+    this.live = applyFrame(this.live, frame);
+    this.prune(t);
+    return kind;
+  }
+
+  /** Drops what is older than the ring is long; the first frame stays a keyframe. */
+  prune(now) {
+    let keep = 0;
+    for (let i = 0; i < this.frames.length; i++) {
+      if (this.frames[i].header.t >= now - this.seconds) break;
+      if (this.frames[i].header.kind === "key") keep = i;
+    }
+    this.frames.splice(0, keep);
+  }
+
+  /** The state at frame `index`, replayed from the keyframe before it. */
+  stateAt(index) {
+    let key = Math.min(index, this.frames.length - 1);
+    while (key > 0 && this.frames[key].header.kind !== "key") key--;
+    let state = null;
+    if (key > 0) state = { blocks: this.blocksBefore(key) };
+    for (let i = key; i <= index && i < this.frames.length; i++) {
+      state = applyFrame(state, this.frames[i]);
+    }
+    return state;
+  }
+
+  blocksBefore(key) {
+    let start = key - 1;
+    while (start > 0 && this.frames[start].header.kind !== "key") start--;
+    let state = null;
+    for (let i = start; i < key; i++) state = applyFrame(state, this.frames[i]);
+    return state ? state.blocks : new Uint8Array(0);
+  }
+
+  /** The last frame that is not after an event number or a tick; -1 when all are later. */
+  find({ event = null, step = null }) {
+    const passes = ({ header }) =>
+      event !== null ? header.event <= event : header.step <= step;
+    for (let i = this.frames.length - 1; i >= 0; i--) if (passes(this.frames[i])) return i;
+    return -1;
+  }
+}
