@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from metrale_lab.errors import InvalidRequest
+from metrale_lab.views.feed import Feed
+from metrale_lab.views.notebook import after_this_cell
+from metrale_lab.views.panel import Panel
 from metrale_lab.views.protocol import LabLike
+from metrale_lab.views.pump import PUMP
+from metrale_lab.views.replay import recorded_run, still
+from metrale_lab.views.widget import Hub
+from metrale_lab.views.wire import join
+from metrale_lab.views.worker import WORKER
 
 PANELS = (
     "block_map",
@@ -21,69 +29,51 @@ UNFOLDED = ("block_map", "requests", "feed_timeline", "prefix_tree")
 SIZES = ("normal", "projector")
 
 
-class Panel:
-    """One picture of a lab that can be live, frozen, or a recorded run."""
-
-    def __init__(self, widgets: Widgets, panels: tuple[str, ...], size: str) -> None:
-        self._widgets, self.panels, self.size = widgets, panels, size
-
-    def freeze(self) -> Panel:
-        """Turn every display of this panel into a picture and its text, for saving."""
-        return self
-
-    def thaw(self) -> Panel:
-        """Turn frozen displays into the recorded run with its slider, also after `close()`."""
-        return self
-
-    def snapshot(self) -> None:
-        """Add a still picture of this moment, with its text, to the running cell."""
-
-    def to_html(self, path: str | Path) -> Path:
-        """Write one offline page with the recorded run; returns its path."""
-        return Path(path)
-
-    def goto(self, *, seq_no: int | None = None, step: int | None = None) -> Panel:
-        """Show the moment after an event or a tick; the view is held there."""
-        return self
-
-
 class Widgets:
     """The live panels of a lab; each call makes one more view of one model."""
 
     def __init__(self, lab: LabLike) -> None:
-        self._lab = lab
+        self.lab = lab
+        self._feed = Feed(lab, self._send)
+        self._hubs: dict[str, Hub] = {}
+        self._shown: list[Panel] = []
+
+    @property
+    def name(self) -> str:
+        """The lab's name."""
+        return self.lab.name
 
     def block_map(self) -> Panel:
         """Where each block is, whose it is, and whether it is shared."""
-        return self._panel("block_map")
+        return Panel(self, ("block_map",))
 
     def memory(self) -> Panel:
         """What fills the memory, adding up to the total."""
-        return self._panel("memory")
+        return Panel(self, ("memory",))
 
     def prefix_tree(self) -> Panel:
         """What is reusable, and who reuses it."""
-        return self._panel("prefix_tree")
+        return Panel(self, ("prefix_tree",))
 
     def reclaims(self) -> Panel:
         """What admission had to evict."""
-        return self._panel("reclaims")
+        return Panel(self, ("reclaims",))
 
     def feed_timeline(self) -> Panel:
         """What overlaps with what on host and device."""
-        return self._panel("feed_timeline")
+        return Panel(self, ("feed_timeline",))
 
     def requests(self) -> Panel:
         """Who waits, runs or is parked, and how fast."""
-        return self._panel("requests")
+        return Panel(self, ("requests",))
 
     def invariants(self) -> Panel:
         """Whether the engine is in order."""
-        return self._panel("invariants")
+        return Panel(self, ("invariants",))
 
     def controls(self) -> Panel:
         """Pause, tick, slow motion, a prompt to submit, pool pressure."""
-        return self._panel("controls")
+        return Panel(self, ("controls",))
 
     def dashboard(self, panels: Sequence[str] | None = None, size: str = "normal") -> Panel:
         """All panels on one page; those of `panels` are open, the rest folded.
@@ -96,17 +86,91 @@ class Widgets:
             raise InvalidRequest(f"panels: no {unknown[0]!r}. There are: {', '.join(PANELS)}.")
         if size not in SIZES:
             raise InvalidRequest(f"size={size!r}: allowed is {' or '.join(map(repr, SIZES))}.")
-        return Panel(self, chosen, size)
+        folded = tuple(name for name in PANELS if name not in chosen)
+        return Panel(self, ("controls", *chosen), folded, size)
 
     def goto(self, *, seq_no: int | None = None, step: int | None = None) -> None:
-        """Show the moment after an event or a tick in all panels of this lab."""
+        """Show the moment after an event or a tick in all panels of this lab.
+
+        Raises
+        ------
+        TraceIncomplete
+            If the events of that tick were overwritten.
+        """
+        if (seq_no is None) == (step is None):
+            raise InvalidRequest("goto takes either seq_no or step.")
+        frame = still(
+            self.lab.recorder, self.lab.text_of, self._feed.status, seq_no=seq_no, step=step
+        )
+        for mode in ("live", "recorded"):
+            self._hub(mode).still = join([frame])
 
     def errors(self) -> list[str]:
-        """What went wrong in the pump, in buttons and in pictures; `lab.errors()` lists it too."""
-        return []
+        """What went wrong in the pump, in buttons and in pictures."""
+        return self._feed.errors
 
     def close(self) -> None:
-        """Freeze all displays and stop the pump for this lab; the panels can still be thawed."""
+        """Freeze all displays and let the pump go; panels can still be thawed."""
+        for panel in list(self._shown):
+            panel.freeze()
+        self._close_hub("live")
+        self._close_hub("recorded")
+        PUMP.remove(self._feed)
 
-    def _panel(self, name: str) -> Panel:
-        return Panel(self, (name,), "normal")
+    def recorded(self) -> bytes:
+        """The run so far as a blob of frames."""
+        return join(recorded_run(self.lab.recorder, self.lab.text_of, self._feed.status))
+
+    def open_hub(self, panel: Panel) -> str:
+        """The model id of the hub for a panel that is about to be shown."""
+        self._shown.append(panel)
+        hub = self._hub(panel.mode)
+        if panel.mode == "live":
+            self._feed.wants_laws |= "invariants" in (*panel.panels, *panel.folded)
+            PUMP.add(self._feed)
+            after_this_cell(self._expect_answer)
+        return str(hub.model_id)
+
+    def closed(self, panel: Panel) -> None:
+        """A panel let go of its browser side; the last one takes the hub along."""
+        if panel in self._shown:
+            self._shown.remove(panel)
+        if not any(one.mode == panel.mode for one in self._shown):
+            self._close_hub(panel.mode)
+
+    def fail(self, error: BaseException, where: str) -> None:
+        """Keep an error for `errors()` and the panels' strip."""
+        self._feed.fail(error, where)
+
+    def _hub(self, mode: str) -> Hub:
+        if mode not in self._hubs:
+            recorded = self._feed.first_key() if mode == "live" else self.recorded()
+            self._hubs[mode] = Hub(mode, recorded, self._receive)
+        return self._hubs[mode]
+
+    def _close_hub(self, mode: str) -> None:
+        hub = self._hubs.pop(mode, None)
+        if hub is not None:
+            hub.close()
+        if mode == "live":
+            PUMP.remove(self._feed)
+
+    def _send(self, header: dict[str, Any], buffers: list[bytes]) -> None:
+        hub = self._hubs.get("live")
+        if hub is not None:
+            hub.send(header, buffers)
+
+    def _receive(self, message: Mapping[str, Any]) -> None:
+        self._feed.receive(message)
+        if "hello" in message and "live" in self._hubs and not self.lab.closed:
+            PUMP.add(self._feed)
+
+    def _expect_answer(self) -> None:
+        self._feed.expect_answer(lambda: WORKER.put(self._freeze_unseen))
+
+    def _freeze_unseen(self) -> None:
+        try:
+            for panel in list(self._shown):
+                panel.freeze()
+        except Exception as error:
+            self.fail(error, "freeze")

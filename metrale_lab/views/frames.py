@@ -63,18 +63,18 @@ class Limits:
 class FrameBuilder:
     """One stream of frames of one lab.
 
-    `text_of` turns token ids into text.
+    `text_of` turns token ids into text; `seq` is the number of the last frame before this stream.
     """
 
-    def __init__(self, text_of: Callable[[Sequence[int]], str]) -> None:
+    def __init__(self, text_of: Callable[[Sequence[int]], str], seq: int = 0) -> None:
         self._text_of = text_of
+        self.seq = seq
         self._history = History()
         self._cells = np.zeros(0, dtype=np.uint8)
         self._tables: dict[int, tuple[list[int], int, int]] = {}
         self._nodes: set[int] = set()
         self._requests: set[int] = set()
         self._said_laws: tuple[tuple[str, bool, str], ...] = ()
-        self._seq = 0
 
     def absorb(self, events: Iterable[Stamped]) -> None:
         """Take in the events since the last call, oldest first."""
@@ -105,7 +105,7 @@ class FrameBuilder:
                 set(before[1]),
                 set(before[2]),
             )
-        self._seq += 1
+        self.seq += 1
         return frame
 
     def _key(self, state: LabState, status: Status, limits: Limits) -> Frame:
@@ -149,7 +149,7 @@ class FrameBuilder:
 
     def _header(self, state: LabState, status: Status, said: list[str]) -> dict[str, Any]:
         return {
-            "seq": self._seq,
+            "seq": self.seq,
             "t": round(state.t_s, 6),
             "step": state.step,
             "event": state.seq_no,
@@ -264,7 +264,8 @@ def _grouped(cells: np.ndarray[Any, np.dtype[np.uint8]], group: int) -> np.ndarr
     if group == 1:
         return cells
     padded = np.pad(cells, (0, -len(cells) % group)).reshape(-1, group)
-    return padded.max(axis=1)
+    grouped: np.ndarray[Any, Any] = padded.max(axis=1)
+    return grouped
 
 
 def _most_telling(rows: list[RequestState], limit: int) -> list[RequestState]:

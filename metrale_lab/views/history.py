@@ -36,8 +36,12 @@ class Touched:
     blocks: set[int] = field(default_factory=set[int])
     nodes: set[int] = field(default_factory=set[int])
     requests: set[int] = field(default_factory=set[int])
-    steps: list[tuple[int, ev.StepSettled]] = field(default_factory=list[tuple[int, ev.StepSettled]])
-    ticks: list[tuple[float, ev.TickEnded]] = field(default_factory=list[tuple[float, ev.TickEnded]])
+    steps: list[tuple[int, ev.StepSettled]] = field(
+        default_factory=list[tuple[int, ev.StepSettled]]
+    )
+    ticks: list[tuple[float, ev.TickEnded]] = field(
+        default_factory=list[tuple[float, ev.TickEnded]]
+    )
     reclaims: list[Reclaim] = field(default_factory=list["Reclaim"])
 
 

@@ -14,11 +14,11 @@ __all__ = ["LabLike", "Stamped"]
 class LabLike(Protocol):
     """A lab as its panels see it.
 
-    `name` is shown on the dashboard; `paused`, `closed`, `paused_by` ("code", "panel" or "") and
-    `held_blocks` say how the engine stands and must answer at once. `text_of` turns token ids
-    into text. `stats()` is a small flat mapping; known keys: tokens_per_s, hit_rate,
-    recording_share. The calls of the last group are those that panel buttons enqueue; a worker
-    thread runs them, never a widget handler.
+    `name` is shown on the dashboard. `paused`, `closed`, `paused_by` ("code", "panel" or ""),
+    `held_blocks` and `ticks_per_s` (None: full speed) say how the engine stands and must answer
+    at once. `text_of` turns token ids into text. `stats()` is a small flat mapping; known keys:
+    tokens_per_s, hit_rate, recording_share. The calls of the last group are those that panel
+    buttons enqueue; a worker thread runs them, never a widget handler.
     """
 
     @property
@@ -35,6 +35,8 @@ class LabLike(Protocol):
     def closed(self) -> bool: ...
     @property
     def held_blocks(self) -> int: ...
+    @property
+    def ticks_per_s(self) -> float | None: ...
     def text_of(self, token_ids: Sequence[int]) -> str: ...
     def stats(self) -> Mapping[str, Any]: ...
     def errors(self) -> Sequence[Any]: ...

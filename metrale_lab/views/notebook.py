@@ -1,0 +1,72 @@
+"""What the panels need of the notebook that they are shown in."""
+
+from __future__ import annotations
+
+import uuid
+from base64 import b64encode
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from IPython.core.getipython import get_ipython
+from IPython.core.display_functions import publish_display_data
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Display:
+    """One place in a notebook: the picture's output and that of its text below it."""
+
+    picture: str = field(default_factory=lambda: uuid.uuid4().hex)
+    text: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def show(self, bundle: dict[str, Any], markdown: str = "") -> None:
+        """Make both outputs in the running cell."""
+        _publish(bundle, self.picture)
+        _publish({"text/markdown": markdown, "text/plain": markdown}, self.text)
+
+    def replace(self, bundle: dict[str, Any], markdown: str) -> None:
+        """Put something else into both outputs, wherever they are."""
+        _publish(bundle, self.picture, update=True)
+        _publish({"text/markdown": markdown, "text/plain": markdown}, self.text, update=True)
+
+
+def interactive() -> bool:
+    """Whether the running cell comes from a front end that can show widgets.
+
+    Notebook front ends say which cell they run; programs that only execute notebooks do not, and
+    for them a widget would be lost in the file.
+    """
+    shell = get_ipython()
+    kernel = getattr(shell, "kernel", None)
+    if kernel is None:
+        return False
+    metadata = (kernel.get_parent("shell") or {}).get("metadata") or {}
+    return "cellId" in metadata or "cell_id" in metadata or "google.colab" in str(type(shell))
+
+
+def in_notebook() -> bool:
+    """Whether there is a kernel that keeps outputs."""
+    return getattr(get_ipython(), "kernel", None) is not None
+
+
+def _publish(bundle: dict[str, Any], display_id: str, *, update: bool = False) -> None:
+    data = {
+        mime: b64encode(value).decode() if isinstance(value, bytes) else value
+        for mime, value in bundle.items()
+    }
+    publish_display_data(data, {}, transient={"display_id": display_id}, update=update)
+
+
+def after_this_cell(call: Callable[[], object]) -> None:
+    """Run `call` once, synchronously, when the running cell ends."""
+    shell = get_ipython()
+    if shell is None:
+        return
+
+    def once(*_: Any) -> None:
+        shell.events.unregister("post_run_cell", once)
+        call()
+
+    shell.events.register("post_run_cell", once)

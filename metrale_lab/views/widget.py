@@ -1,0 +1,54 @@
+"""The two widget models: one hub per lab that carries frames, and one model per panel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import anywidget
+import traitlets
+
+from metrale_lab.views.assets import module_text, style_text
+from metrale_lab.views.palette import THEMES
+
+
+class Hub(anywidget.AnyWidget):
+    """Where frames arrive in the browser and button messages leave it; it is never shown.
+
+    `recorded` holds frames that are known when the model is made: the state of that moment, or a
+    whole recorded run. `still` is one frame that all views are held at (`goto`). Everything else
+    travels as custom messages.
+    """
+
+    _esm = "export default { render() {} };"
+    mode = traitlets.Unicode("live").tag(sync=True)  # live, recorded
+    palette = traitlets.Dict().tag(sync=True)
+    recorded = traitlets.Bytes(b"").tag(sync=True)
+    still = traitlets.Bytes(b"").tag(sync=True)
+
+    def __init__(
+        self, mode: str, recorded: bytes, receive: Callable[[Mapping[str, Any]], None]
+    ) -> None:
+        super().__init__(mode=mode, recorded=recorded, palette=palette())
+        self._receive = receive
+        self.on_msg(self._on_browser)
+
+    def _on_browser(self, _: Any, content: Any, buffers: Any) -> None:
+        if isinstance(content, Mapping):
+            self._receive(content)
+
+
+class PanelModel(anywidget.AnyWidget):
+    """One panel or dashboard; all its displays are views of this model."""
+
+    _esm = module_text()
+    _css = style_text()
+    hub = traitlets.Unicode().tag(sync=True)
+    panels = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    folded = traitlets.List(traitlets.Unicode()).tag(sync=True)
+    size = traitlets.Unicode("normal").tag(sync=True)
+
+
+def palette() -> dict[str, Any]:
+    """Both themes as plain dictionaries: the browser's only source of colours."""
+    return {name: theme.as_dict() for name, theme in THEMES.items()}
