@@ -1,7 +1,8 @@
 """The browser's side as text, read once.
 
-`static/` holds small modules that import each other, so that Node can test them one by one; the
-browser gets them as one ES module: the same text without the lines that import from a sibling.
+`static/` holds small modules that import each other, so that Node can test them one by one. The
+browser gets them as one ES module: each file becomes a function's body, its imports read from
+the ones before it.
 """
 
 from __future__ import annotations
@@ -10,36 +11,46 @@ import re
 from functools import cache
 from importlib.resources import files
 
-# In the order of their imports; names are unique over all of them.
+# In the order of their imports.
 MODULES = (
-    "wire.js",
-    "reducer.js",
-    "layout.js",
-    "paint.js",
-    "store.js",
-    "block_map.js",
-    "prefix_tree.js",
-    "feed_timeline.js",
-    "requests.js",
-    "memory.js",
-    "reclaims.js",
-    "invariants.js",
-    "controls.js",
-    "lab.js",
+    "wire",
+    "reducer",
+    "layout",
+    "paint",
+    "store",
+    "block_map",
+    "prefix_tree",
+    "feed_timeline",
+    "requests",
+    "memory",
+    "reclaims",
+    "invariants",
+    "controls",
+    "time_bar",
+    "lab",
 )
-_SIBLING_IMPORT = re.compile(r'^import\s[^;]*?from\s"\./[a-z_]+\.js";\n', re.MULTILINE)
+_IMPORT = re.compile(r'^import\s*({[^}]*})\s*from\s*"\./(\w+)\.js";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export ((?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
 
 
 @cache
 def module_text() -> str:
-    """The ES module of all panels; its default export has `render`, `mount` is exported too."""
-    return "\n".join(_SIBLING_IMPORT.sub("", _read(name)) for name in MODULES)
+    """The ES module of all panels: its default export is the widget; `modules` has all parts."""
+    parts = ["const modules = {};", *map(_wrapped, MODULES), "export default modules.lab.widget;"]
+    return "\n".join(parts)
 
 
 @cache
 def style_text() -> str:
     """The style sheet of all panels."""
     return _read("lab.css")
+
+
+def _wrapped(name: str) -> str:
+    source = _read(f"{name}.js")
+    names = ", ".join(found[1] for found in _EXPORT.findall(source))
+    body = _EXPORT.sub(r"\1", _IMPORT.sub(r"const \1 = modules.\2;", source))
+    return f"modules.{name} = (() => {{\n{body}return {{ {names} }};\n}})();"
 
 
 def _read(name: str) -> str:

@@ -56,7 +56,8 @@ def _publish(bundle: dict[str, Any], display_id: str, *, update: bool = False) -
         mime: b64encode(value).decode() if isinstance(value, bytes) else value
         for mime, value in bundle.items()
     }
-    publish_display_data(data, {}, transient={"display_id": display_id}, update=update)
+    publish: Any = publish_display_data
+    publish(data, {}, transient={"display_id": display_id}, update=update)
 
 
 def after_this_cell(call: Callable[[], object]) -> None:

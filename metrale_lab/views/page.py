@@ -30,7 +30,7 @@ const bytes = Uint8Array.from(atob(document.getElementById("run").textContent), 
   one.charCodeAt(0),
 );
 const options = JSON.parse(document.getElementById("options").textContent);
-mountRecorded(document.getElementById("lab"), new DataView(bytes.buffer), options);
+modules.lab.mountRecorded(document.getElementById("lab"), new DataView(bytes.buffer), options);
 </script>
 </html>
 """
