@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from IPython.core.getipython import get_ipython
 from IPython.core.display_functions import publish_display_data
+from IPython.core.getipython import get_ipython
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 

@@ -45,8 +45,10 @@ class Packer:
         self.nbytes = 0
 
     def add(self, name: str, dtype: str, values: Any) -> None:
-        """Add an array; `values` is anything numpy takes, clipped to nothing: it must fit."""
+        """Add an array of values that fit the dtype; an empty one is left out."""
         array = np.asarray(values, dtype="<" + dtype if dtype != "u1" else dtype).ravel()
+        if not array.size:
+            return
         self._arrays[name] = [dtype, self.nbytes, int(array.size)]
         raw = array.tobytes()
         raw += b"\0" * (-len(raw) % 8)
@@ -65,8 +67,8 @@ class Packer:
 
 
 def array(frame: Frame, name: str) -> np.ndarray[Any, Any]:
-    """Read an array of a frame back (the twin of `wire.js`, for tests and text)."""
-    dtype, offset, count = frame.header["arrays"][name]
+    """Read an array of a frame back, the twin of `wire.js`; one that is not there is empty."""
+    dtype, offset, count = frame.header["arrays"].get(name, ["u1", 0, 0])
     return np.frombuffer(frame.buffer, dtype="<" + dtype, count=count, offset=offset)
 
 

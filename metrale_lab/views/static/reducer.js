@@ -71,8 +71,7 @@ function applyBlocks(state, frame) {
     state.blocks = whole.slice();
     return;
   }
-  const index = arrayOf(frame, "blocks.index");
-  const bytes = arrayOf(frame, "blocks.byte");
+  const [index, bytes] = columns(frame, "blocks.", ["index", "byte"]);
   index.forEach((block, i) => (state.blocks[block] = bytes[i]));
   state.changed = Array.from(index);
 }
@@ -83,7 +82,7 @@ function applySequences(state, frame) {
     "seq.",
     ["id", "len", "request", "adapter", "slot", "ends", "table"],
   );
-  arrayOf(frame, "seq.gone").forEach((id) => state.sequences.delete(id));
+  columns(frame, "seq.", ["gone"])[0].forEach((id) => state.sequences.delete(id));
   ids.forEach((id, i) =>
     state.sequences.set(id, {
       id,
@@ -108,7 +107,7 @@ function applyNodes(state, frame) {
     "used",
   ]);
   const texts = textsOf(frame, "node.text");
-  arrayOf(frame, "node.gone").forEach((id) => state.nodes.delete(id));
+  columns(frame, "node.", ["gone"])[0].forEach((id) => state.nodes.delete(id));
   ids.forEach((id, i) =>
     state.nodes.set(id, {
       id,
@@ -213,8 +212,7 @@ const RECLAIM_COLUMNS = [
 function applyReclaims(state, frame) {
   const rows = records(frame, "rec.", RECLAIM_COLUMNS);
   const reasons = textsOf(frame, "rec.reason");
-  const ends = arrayOf(frame, "rec.ends");
-  const blocks = arrayOf(frame, "rec.blocks");
+  const [ends, blocks] = columns(frame, "rec.", ["ends", "blocks"]);
   rows.forEach((row, i) => {
     row.reason = reasons[i];
     row.blocks = Array.from(rowOf(blocks, ends, i));

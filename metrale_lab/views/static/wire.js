@@ -21,7 +21,7 @@ export function frameOf(header, view) {
   return { header, buffer: bytes };
 }
 
-/** A named array of a frame, or null when the frame does not have it. */
+/** A named array of a frame, or null when it has none (empty ones are left out). */
 export function arrayOf(frame, name) {
   const entry = frame.header.arrays[name];
   if (!entry) return null;
@@ -31,9 +31,8 @@ export function arrayOf(frame, name) {
 
 /** Named texts of a frame. */
 export function textsOf(frame, name) {
-  const bytes = arrayOf(frame, name);
-  const ends = arrayOf(frame, name + ".ends");
-  if (!bytes || !ends) return [];
+  const bytes = arrayOf(frame, name) ?? new Uint8Array(0);
+  const ends = arrayOf(frame, name + ".ends") ?? [];
   return Array.from(ends, (end, i) => UTF8.decode(bytes.subarray(i ? ends[i - 1] : 0, end)));
 }
 

@@ -1,0 +1,161 @@
+"""A notebook in JupyterLab, driven by its commands and read by its pixels and texts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+SETUP = """
+from tests.views.fake_lab import FakeLab
+from metrale_lab.views.pump import PUMP
+import time
+lab = FakeLab()
+"""
+SHOTS = os.environ.get("METRALE_SHOTS")
+TIMEOUT_MS = 30_000
+
+
+class LabPage:
+    """One notebook in one browser page; every wait is on a condition in the page."""
+
+    def __init__(
+        self,
+        browser: Any,
+        server: Any,
+        name: str,
+        cells: Sequence[str],
+        scheme: str = "light",
+        width: int = 1280,
+        height: int = 900,
+        path: str = "lab/tree",
+    ) -> None:
+        self._server, self._name = server, name
+        self.file = Path(server.root) / name
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
+        notebook.metadata.kernelspec = {
+            "name": "python3",
+            "display_name": "Python 3",
+            "language": "python",
+        }
+        nbformat.write(notebook, self.file)
+        self._context = browser.new_context(
+            color_scheme=scheme, viewport={"width": width, "height": height}
+        )
+        self.page = self._context.new_page()
+        self.page.set_default_timeout(TIMEOUT_MS)
+        self.faults: list[str] = []
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self._path = path
+        self.visit()
+
+    def visit(self) -> None:
+        """Open the notebook's page and wait until its kernel answers."""
+        self.page.goto(f"{self._server.url}{self._path}/{self._name}?token={self._server.token}")
+        self.wait(
+            "() => window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel"
+            "?.status === 'idle'"
+        )
+
+    def wait(self, condition: str, argument: Any = None) -> Any:
+        """Wait until a JavaScript condition holds."""
+        return self.page.wait_for_function(condition, arg=argument)
+
+    def command(self, name: str, arguments: dict[str, Any] | None = None) -> None:
+        """Execute one of JupyterLab's commands and wait for it."""
+        self.page.evaluate(
+            "([name, given]) => window.jupyterapp.commands.execute(name, given).then(() => null)",
+            [name, arguments or {}],
+        )
+
+    def start(self, cell: int) -> None:
+        """Run a cell without waiting for it."""
+        self.page.evaluate(
+            """(index) => {
+              const app = window.jupyterapp;
+              app.shell.currentWidget.content.activeCellIndex = index;
+              app.commands.execute('notebook:run-cell');
+            }""",
+            cell,
+        )
+
+    def run(self, cell: int) -> None:
+        """Run a cell and wait until the kernel has answered for it."""
+        self.start(cell)
+        self.done(cell)
+
+    def done(self, cell: int) -> None:
+        """Wait until a cell that was started has its number."""
+        self.wait(
+            """(index) => {
+              const cell = window.jupyterapp.shell.currentWidget.content.widgets[index];
+              return cell.model.executionState !== 'running' && cell.model.executionCount !== null
+                && !(cell.promptNode ?? cell.node).textContent.includes('[*]');
+            }""",
+            cell,
+        )
+
+    def output(self, cell: int) -> str:
+        """The text of a cell's stream outputs."""
+        return str(
+            self.page.evaluate(
+                """(index) => window.jupyterapp.shell.currentWidget.content.widgets[index]
+                  .model.outputs.toJSON().filter((one) => one.output_type === 'stream')
+                  .map((one) => [one.text].flat().join('')).join('')""",
+                cell,
+            )
+        )
+
+    def tick(self, root: str = ".ml-root") -> int:
+        """The tick that a panel shows."""
+        text = self.page.locator(root).first.locator(".ml-moment").inner_text()
+        return int(text.split("tick")[1].split(",")[0].split(" of")[0])
+
+    def wait_tick(self, above: int) -> None:
+        """Wait until the first panel shows a later tick."""
+        self.wait(
+            """(tick) => {
+              const text = document.querySelector('.ml-root .ml-moment')?.textContent ?? '';
+              return Number(text.match(/tick (\\d+)/)?.[1] ?? -1) > tick;
+            }""",
+            above,
+        )
+
+    def pixels(self) -> list[int]:
+        """The block map's pixels, one number a block."""
+        return list(
+            self.page.evaluate(
+                """() => {
+                  const canvas = document.querySelector('.ml-root .ml-pixels');
+                  const image = canvas.getContext('2d')
+                    .getImageData(0, 0, canvas.width, canvas.height);
+                  return Array.from(new Uint32Array(image.data.buffer));
+                }"""
+            )
+        )
+
+    def press(self, text: str) -> None:
+        """Press a button of the first panel."""
+        self.page.locator(".ml-root").first.get_by_role("button", name=text, exact=True).click()
+
+    def saved(self) -> dict[str, Any]:
+        """Save the notebook and read its file."""
+        self.command("docmanager:save")
+        return dict(json.loads(self.file.read_text()))
+
+    def shot(self, name: str) -> None:
+        """Keep a picture of the page where `METRALE_SHOTS` says."""
+        if SHOTS:
+            Path(SHOTS).mkdir(parents=True, exist_ok=True)
+            self.page.screenshot(path=str(Path(SHOTS) / f"{name}.png"))
+
+    def close(self) -> None:
+        """End the kernel and close the page."""
+        self.page.evaluate(
+            "() => window.jupyterapp?.shell?.currentWidget?.sessionContext?.shutdown?.()"
+        )
+        self._context.close()
