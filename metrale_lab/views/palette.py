@@ -25,7 +25,7 @@ class Paint:
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Colours of one theme; `blocks`, `lanes` and `requests` are keyed by word."""
+    """Colours of one theme; `blocks`, `lanes`, `requests` and `parts` are keyed by word."""
 
     name: ThemeName
     background: str
@@ -38,10 +38,16 @@ class Theme:
     blocks: dict[str, Paint]
     lanes: dict[str, Paint]
     requests: dict[str, Paint]
+    parts: dict[str, Paint]  # of memory
 
     def as_dict(self) -> dict[str, object]:
         """The theme as plain dictionaries, for a JSON header."""
-        groups = {"blocks": self.blocks, "lanes": self.lanes, "requests": self.requests}
+        groups = {
+            "blocks": self.blocks,
+            "lanes": self.lanes,
+            "requests": self.requests,
+            "parts": self.parts,
+        }
         plain: dict[str, object] = {
             name: {
                 word: {"colour": paint.colour, "hatch": paint.hatch, "mark": paint.mark}
@@ -86,6 +92,19 @@ _REQUESTS: dict[str, _Row] = {
     "finished": ("", "✓", "#009E73", "#2DB88D"),
     "failed": ("", "✗", "#D55E00", "#FF8A4C"),
 }
+_PARTS: dict[str, _Row] = {
+    "weights": ("", "W", "#46566B", "#7D90A8"),
+    "workspace": ("///", "w", "#8D9AAC", "#56657A"),
+    "private": _BLOCKS["private"],
+    "shared": _BLOCKS["shared"],
+    "cached": _BLOCKS["cached"],
+    "held": _BLOCKS["held"],
+    "free": _BLOCKS["free"],
+    "slots": ("---", "s", "#8C6BB1", "#A98BD0"),
+    "snapshots": ("...", "n", "#B79BD3", "#C9B4E2"),
+    "adapters": ("xxx", "a", "#A05A2C", "#C98A5E"),
+    "graphs": ("|||", "g", "#56B4E9", "#8CCBF0"),
+}
 
 
 def _paints(rows: dict[str, _Row], dark: bool) -> dict[str, Paint]:
@@ -107,6 +126,7 @@ LIGHT = Theme(
     blocks=_paints(_BLOCKS, dark=False),
     lanes=_paints(_LANES, dark=False),
     requests=_paints(_REQUESTS, dark=False),
+    parts=_paints(_PARTS, dark=False),
 )
 DARK = Theme(
     name="dark",
@@ -120,6 +140,7 @@ DARK = Theme(
     blocks=_paints(_BLOCKS, dark=True),
     lanes=_paints(_LANES, dark=True),
     requests=_paints(_REQUESTS, dark=True),
+    parts=_paints(_PARTS, dark=True),
 )
 THEMES: dict[str, Theme] = {"light": LIGHT, "dark": DARK}
 

@@ -2,7 +2,7 @@
 
 Five requests on a pool of 24 blocks of 4 tokens: a cold prompt decoded synchronously, the same
 prompt again that reuses its blocks, two that run ahead together while the pool is short (a
-reclaim, a preemption, a discarded row), and one that still waits. `tell` gives the events to a
+reclaim, a preemption, a discarded row), one that shares its first words with another, and one that still waits. `tell` gives the events to a
 recorder; `EVENTS` lists them with their clock times.
 """
 
@@ -420,7 +420,7 @@ def _second_act(story: Story) -> None:
     with story.tick(1):
         story.settle(story.launch([again], fed=False), [again])
     with story.tick(1):
-        other = story.admit(3, _prompt(77, 22))
+        other = story.admit(3, _prompt(50, 34)[:8] + _prompt(77, 14))
         story.token(other, ev.NONE, False)
         flying = story.launch([again, other], fed=False)
     with story.tick(2):
