@@ -82,7 +82,7 @@ def _refuse_unsupported(fields: Fields) -> None:
     if activation not in ("silu", "swish"):
         fields.refuse("hidden_act", activation, "silu")
     kinds = fields.values.get("layer_types") or []
-    if any(kind != "full_attention" for kind in kinds):
+    if not isinstance(kinds, list) or any(kind != "full_attention" for kind in kinds):
         fields.refuse("layer_types", kinds, "full_attention in every layer")
     if fields.number("partial_rotary_factor", default=1.0) != 1.0:
         fields.refuse("partial_rotary_factor", fields.values["partial_rotary_factor"], "1")

@@ -124,8 +124,14 @@ def _template(folder: Path, names: dict[str, str]) -> ChatTemplate | None:
     fields = Fields(f"{folder.name}/{config.name}", read_json(config))
     text = fields.values.get("chat_template")
     if isinstance(text, list):  # several named ones
-        by_name = {one.get("name"): one.get("template") for one in text if isinstance(one, dict)}
-        text = by_name.get("default")
+        text = next(
+            (
+                one.get("template")
+                for one in text
+                if isinstance(one, dict) and one.get("name") == "default"
+            ),
+            None,
+        )
     if text is None:
         return None
     if not isinstance(text, str):

@@ -194,10 +194,7 @@ class _Header:
             self._fail(
                 field, f"has shape {shape}; expected a last dimension in multiples of {block}"
             )
-        nbytes = math.prod(shape) // block * block_bytes
-        if nbytes > self.end:
-            self._fail(field, f"has shape {shape}, {nbytes} bytes; the file has {self.end}")
-        return TensorInfo(name, shape, kind, offset, nbytes)
+        return TensorInfo(name, shape, kind, offset, math.prod(shape) // block * block_bytes)
 
     def _tensor_type(self, field: str) -> GGMLQuantizationType:
         number = self._scalar(field, "<I")
