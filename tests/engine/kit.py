@@ -53,7 +53,7 @@ def start(model: TransformerModel, tokens: Sequence[int]) -> tuple[SequenceState
 
 
 def greedy(model: TransformerModel, tokens: Sequence[int], count: int) -> list[int]:
-    """`count` greedy tokens through prefill and plain decode steps; frees and caches the sequence."""
+    """`count` greedy tokens by prefill and plain decode steps; the sequence is cached and freed."""
     seq, token = start(model, tokens)
     out = [token]
     while len(out) < count:

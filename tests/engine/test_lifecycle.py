@@ -208,8 +208,8 @@ def test_batches_that_are_none_are_refused(model: TransformerModel, loaded: Load
         ]:
             with pytest.raises(InvalidRequest, match=words):
                 model.decode_batch(tokens, seqs)
+            sources = [HostToken(token) for token in tokens]
             with pytest.raises(InvalidRequest, match=words):
-                sources = [HostToken(token) for token in tokens]
                 model.decode_batch_fed(sources, seqs, model.default_stream)
         for call in (
             lambda: model.prefill([1], foreign),
