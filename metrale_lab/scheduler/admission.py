@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from metrale_lab.engine import Model, SequenceState
+from metrale_lab.engine import Model
 from metrale_lab.errors import SlotPoolExhausted
-from metrale_lab.scheduler.preemption import IMMUNE_TOKENS
+from metrale_lab.scheduler.faults import FaultLog
+from metrale_lab.scheduler.preemption import IMMUNE_TOKENS, exhausted
 from metrale_lab.scheduler.rows import Row, Rows
 from metrale_lab.scheduler.settings import SchedulerSettings
 from metrale_lab.scheduler.tick import PoolView
@@ -44,10 +45,12 @@ class Admission:
         settings: SchedulerSettings,
         rows: Rows,
         pool: PoolView,
+        faults: FaultLog,
         emit: Observer,
     ) -> None:
         self._model, self._settings, self._rows = model, settings, rows
-        self._pool, self._emit = pool, emit
+        self._pool, self._faults, self._emit = pool, faults, emit
+        self._refused: tuple[int, int, int] | None = None
 
     def next_admissible(self) -> Row | None:
         """The head of the queue if it may start now; its room has been made."""
@@ -74,18 +77,20 @@ class Admission:
         return "" if roomy or alone else "blocks"
 
     def place(self, row: Row, needs_logits: bool) -> bool:
-        """Give the row a sequence and attach its cached prefix; False when no slot is free."""
+        """Give the row a sequence and attach its cached prefix.
+
+        False when no slot is free, or when the model raised and the row has failed.
+        """
         try:
-            budget = len(row.spec.token_ids) + row.limit
-            seq = self._model.alloc_sequence_for(budget)
+            self._open(row)
+            self._look_up(row, needs_logits)
         except SlotPoolExhausted:
             self._block(row, "slots")
             return False
-        row.seq = seq
-        row.attempts += 1
-        self._emit(SequenceBound(seq.id, row.id))
-        self._rows.start_prefill(row)
-        self._look_up(row, seq, needs_logits)
+        except Exception as error:
+            self._faults.add("admission", error)
+            row.end("error", error)
+            return False
         return True
 
     def resume(self) -> bool:
@@ -110,7 +115,10 @@ class Admission:
 
     def _resume(self, row: Row) -> bool:
         row.history = row.full_history() if row.outputs else list(row.spec.token_ids)
-        length = len(row.history)
+        length, total = len(row.history), self._model.num_total_blocks()
+        if total and self._blocks(length) > total:
+            row.end("error", exhausted(row, self._pool, self._blocks(length)))
+            return False
         needed = min(self._blocks(length) + 1, max(1, self._pool.capacity))
         pending = row.outputs[-1:]  # behind it, so that the whole history may be found
         alone = not self._rows.placed
@@ -121,7 +129,15 @@ class Admission:
         row.immune_until = len(row.outputs) + IMMUNE_TOKENS
         return True
 
-    def _look_up(self, row: Row, seq: SequenceState, needs_logits: bool) -> None:
+    def _open(self, row: Row) -> None:
+        budget = len(row.spec.token_ids) + row.limit
+        row.seq = self._model.alloc_sequence_for(budget)
+        row.attempts += 1
+        self._emit(SequenceBound(row.seq.id, row.id))
+        self._rows.start_prefill(row)
+
+    def _look_up(self, row: Row, needs_logits: bool) -> None:
+        seq = row.sequence
         skipped = self._model.lookup_prefix(row.history, seq, needs_logits=needs_logits)
         if row.attempts == 1:
             row.cached_tokens = skipped
@@ -159,8 +175,13 @@ class Admission:
     def _make_room(self, row: Row, reason: str, prompt: Sequence[int], needed: int) -> bool:
         """Evict for a prefill that needs `needed` blocks besides what others still have to take."""
         owed = sum(self._owed(one) for one in self._rows.prefilling)
+        attempt = (row.id, needed + owed, self._pool.available)
+        if attempt == self._refused:  # nothing changed since: no need to ask and to tell again
+            return False
         self._emit(ReclaimStarted(row.id, reason))
-        return self._model.reclaim_prefix_blocks_for(prompt, -1, needed + owed).satisfied
+        satisfied = self._model.reclaim_prefix_blocks_for(prompt, -1, needed + owed).satisfied
+        self._refused = None if satisfied else attempt
+        return satisfied
 
     def _owed(self, row: Row) -> int:
         return max(0, self._blocks(len(row.history)) - len(row.sequence.block_table))

@@ -87,7 +87,7 @@ class Scheduler:
         model, rows, pool, emit = self.model, self.rows, self.pool, self._emit
         stats, faults = self._stats, self.faults
         self._retire = Retire(model, rows, faults, emit)
-        self._admission = Admission(model, self.settings, rows, pool, emit)
+        self._admission = Admission(model, self.settings, rows, pool, faults, emit)
         preemption = Preemption(model, rows, pool, stats, emit)
         commit = Commit(self._tokenizer, stats, emit)
         self._decode = DecodeLane(
@@ -203,24 +203,19 @@ class Scheduler:
         return [row.request for row in [*self.rows.live, *self._inbox]]
 
     @property
-    def flights(self) -> list[Flight]:
+    def flights(self) -> tuple[Flight, ...]:
         """Launched steps whose result was not applied."""
-        return [] if self._decode.flight is None else [self._decode.flight]
-
-    @property
-    def in_flight(self) -> int:
-        """How many steps are launched and not applied."""
-        return len(self.flights)
+        return () if self._decode.flight is None else (self._decode.flight,)
 
     @property
     def prefilled_tokens(self) -> int:
-        """Prompt tokens that the last tick computed."""
+        """Prompt tokens of the last tick."""
         return self._stats.prefill_tokens
 
     @property
     def idle(self) -> bool:
         """Whether no request is left and nothing is in flight."""
-        return not self._inbox and not self.rows.live and not self.in_flight
+        return not self._inbox and not self.rows.live and not self.flights
 
     @property
     def stalled(self) -> bool:
@@ -303,8 +298,8 @@ class Scheduler:
                 reserved_blocks=self.router.reserved_in_flight,
                 evicted_blocks=pool.evicted_total - stats.evicted_before,
                 preempted=stats.preempted,
-                running=len(rows.active),
-                waiting=len(rows.waiting) + len(rows.prefilling),
+                running=len(rows.placed),
+                waiting=len(rows.waiting),
                 parked=len(rows.parked),
                 spilled=0,
             )

@@ -110,11 +110,11 @@ class DecodeLane:
     def _launch_ahead(self, flight: Flight) -> Flight | None:
         """Launch the step after `flight` on the cells that it writes; None if it cannot be."""
         with self._stats.time("launch_s"):
-            if not all(self._router.reserve(row.sequence) for row in flight.rows):
-                return None
-            sources = [FeedRow(number) for number in range(len(flight.rows))]
-            plan = _plan(flight.rows, sources, steps_ahead=1)
             try:
+                if not all(self._router.reserve(row.sequence) for row in flight.rows):
+                    return None
+                sources = [FeedRow(number) for number in range(len(flight.rows))]
+                plan = _plan(flight.rows, sources, steps_ahead=1)
                 return self._fly(plan, flight.rows)
             except Exception as error:
                 self._faults.add("launch ahead", error)
@@ -153,7 +153,7 @@ class DecodeLane:
             return
         needing = [row for row in batch if self._lacks_block(row)]
         if self._preemption.make_room(needing, "decode") is None:
-            self._fail(batch, "decode step", exhausted(batch[0], self._pool, error.needed))
+            batch[0].end("error", exhausted(batch[0], self._pool, error.needed))
 
     def _lacks_block(self, row: Row) -> bool:
         seq = row.sequence

@@ -73,13 +73,9 @@ class PrefillLane:
         if row is None:
             return None
         self._settle()
-        try:
-            with self._stats.time("plan_s"):
-                placed = self._admission.place(row, needs_logits=True)
-        except Exception as error:
-            self._fail(row, error)
-            return row
-        self._stats.progress |= placed
+        with self._stats.time("plan_s"):
+            placed = self._admission.place(row, needs_logits=True)
+        self._stats.progress |= placed or row.finished
         return row if placed else None
 
     def _advance(self, row: Row) -> None:
@@ -145,7 +141,7 @@ class PrefillLane:
         if any(one.finished for one in self._rows.live):
             self._retire()
         elif self._preemption.make_room([row], "prefill") is None:
-            self._fail(row, exhausted(row, self._pool, error.needed))
+            row.end("error", exhausted(row, self._pool, error.needed))
 
     def _fail(self, row: Row, error: Exception) -> None:
         self._faults.add("prefill", error)

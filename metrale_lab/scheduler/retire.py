@@ -6,6 +6,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from metrale_lab.engine import Model
+from metrale_lab.errors import SlotBusy
 from metrale_lab.scheduler.faults import FaultLog
 from metrale_lab.scheduler.result import RequestResult
 from metrale_lab.scheduler.rows import Row, Rows
@@ -69,6 +70,8 @@ class Retire:
     def _attempt(self, where: str, work: Callable[..., None], *arguments: object) -> None:
         try:
             work(*arguments)
+        except SlotBusy:
+            pass  # a sequence that the user made by hand sits there
         except Exception as error:
             self._faults.add(where, error)
 

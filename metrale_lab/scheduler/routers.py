@@ -78,14 +78,14 @@ class Router(ABC):
         return 0
 
     @property
-    def ring_slots(self) -> list[RingSlot]:
-        """The slots that decode steps write."""
+    def ring_slots(self) -> Sequence[RingSlot]:
+        """All slots of the ring."""
         return self._ring.slots
 
     @property
-    def slots_in_flight(self) -> list[RingSlot]:
-        """The slots of steps whose outcome was not taken."""
-        return []
+    def slots_in_flight(self) -> Sequence[RingSlot]:
+        """The slot of each step in flight."""
+        return ()
 
     def pick_of_prompt(self, logits: Logits, mask: RowMask, draw: RowDraw) -> int | None:
         """Pick on the device from a prompt's scores `[vocab]`; None: the host has to.
@@ -252,7 +252,7 @@ class AsyncRouter(Router):
         return sum(launched) + sum(self._unlaunched.values())
 
     @property
-    def slots_in_flight(self) -> list[RingSlot]:
+    def slots_in_flight(self) -> Sequence[RingSlot]:
         return [one.slot for one in self._in_flight.values() if one.slot is not None]
 
     def reset(self) -> None:

@@ -1,0 +1,65 @@
+"""What a request must get: no cache, one row, the whole prompt again for each token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import torch
+
+from metrale_lab import ops
+from metrale_lab.scheduler.requests import RequestSpec
+from metrale_lab.scheduler.sampling import derive_seed
+from tests.harness.tags import scores_of, tags_of
+
+
+class Oracle:
+    """Generates with the made-up network alone."""
+
+    def __init__(
+        self,
+        vocab_size: int = 64,
+        max_seq_len: int = 256,
+        eos_ids: Iterable[int] = (),
+        biased: Mapping[int, float] | None = None,
+        lab_seed: int = 0,
+    ) -> None:
+        self._vocab, self._max_seq_len = vocab_size, max_seq_len
+        self._eos, self._biased = frozenset(eos_ids), dict(biased or {})
+        self._lab_seed = lab_seed
+
+    def generate(self, spec: RequestSpec, request_id: int = 0) -> tuple[tuple[int, ...], str]:
+        """Output ids and finish reason."""
+        tokens, outputs = list(spec.token_ids), list[int]()
+        ends = frozenset(spec.stop_token_ids) | (frozenset() if spec.ignore_eos else self._eos)
+        seed = derive_seed(self._lab_seed, request_id) if spec.seed is None else spec.seed
+        limit = min(spec.max_tokens, self._max_seq_len - len(tokens))
+        while True:
+            forbidden = ends if len(outputs) < spec.min_tokens else frozenset()
+            token = self._next(tokens, forbidden, spec, seed)
+            outputs.append(token)
+            if token in ends:
+                return tuple(outputs), "stop"
+            if len(outputs) == limit:
+                return tuple(outputs), "length"
+            tokens.append(token)
+
+    def _next(
+        self, tokens: list[int], forbidden: frozenset[int], spec: RequestSpec, seed: int
+    ) -> int:
+        scores = scores_of(tags_of(tokens, np.arange(len(tokens))), self._vocab)
+        for token, bonus in self._biased.items():
+            scores[token] += bonus
+        scores[sorted(forbidden)] = -np.inf
+        if spec.temperature == 0:
+            return int(np.argmax(scores))
+        picked = ops.sample(
+            torch.from_numpy(scores)[None],
+            torch.full((1, 2), ops.NO_ID, dtype=torch.int64),
+            torch.tensor([spec.temperature]),
+            torch.tensor([spec.top_k]),
+            torch.tensor([spec.top_p]),
+            torch.tensor([seed]),
+            torch.tensor([len(tokens)]),
+        )
+        return int(picked)

@@ -1,0 +1,36 @@
+"""The made-up network in numpy: what a position leaves in the cache, and what follows from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Tags = np.ndarray[Any, np.dtype[np.uint64]]
+
+POISON = np.uint64(2**64 - 1)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def mix(values: Any) -> Tags:
+    """splitmix64 of each value."""
+    with np.errstate(over="ignore"):
+        z = np.asarray(values).astype(np.uint64) * _GOLDEN + np.uint64(0x632BE59BD9B4E019)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return np.asarray(z ^ (z >> np.uint64(31)))
+
+
+def tags_of(tokens: Any, positions: Any) -> Tags:
+    """The tag that each token leaves at its position; never `POISON`."""
+    tokens, positions = np.asarray(tokens), np.asarray(positions)
+    tag = mix(mix(tokens) ^ positions.astype(np.uint64))
+    return np.where(tag == POISON, np.uint64(0), tag)
+
+
+def scores_of(tags: Tags, vocab_size: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Scores `[vocab]` in [0, 4) that depend on every tag and on their order."""
+    with np.errstate(over="ignore"):
+        folded = mix(tags ^ mix(np.arange(len(tags)))).sum(dtype=np.uint64)
+        words = mix(folded + np.arange(vocab_size, dtype=np.uint64))
+    return ((words >> np.uint64(40)).astype(np.float32) / np.float32(2**24) * 4).astype(np.float32)

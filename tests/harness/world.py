@@ -1,0 +1,166 @@
+"""One scheduler over a made-up model, driven a tick at a time, with the laws after each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from metrale_lab.scheduler.core import Scheduler
+from metrale_lab.scheduler.requests import Request, RequestResult, RequestSpec
+from metrale_lab.scheduler.settings import SchedulerSettings
+from metrale_lab.trace import events as ev
+from tests.harness.oracle import Oracle
+from tests.harness.scripted_device import ScriptedDevice
+from tests.harness.tag_model import make_model
+from tests.harness.toy_tokenizer import ToyTokenizer
+
+E = TypeVar("E")
+STALLED_TICKS = 3
+
+
+class World:
+    """A model, its scheduler, everything they said, and the oracle that knows better.
+
+    Keyword arguments are divided between the scheduler's settings, the model and the tokenizer.
+    """
+
+    def __init__(
+        self,
+        router: str = "async",
+        device: ScriptedDevice | None = None,
+        eos: frozenset[int] = frozenset(),
+        tokenizer: bool = True,
+        biased: dict[int, float] | None = None,
+        admit_watermark: int | None = None,
+        max_prefill_tokens: int = 0,
+        seed: int = 0,
+        **model: Any,
+    ) -> None:
+        self.events: list[ev.Event] = []
+        self.device = device or ScriptedDevice()
+        self.model = make_model(self.device, self.events.append, **model)
+        self.model.network.biased.update(biased or {})
+        settings = SchedulerSettings(
+            router=router,  # type: ignore[arg-type]
+            max_batch=self.model.settings.max_batch,
+            max_seq_len=self.model.max_seq_len,
+            admit_watermark=admit_watermark,
+            max_prefill_tokens=max_prefill_tokens,
+            seed=seed,
+        )
+        self.tokenizer = ToyTokenizer(eos) if tokenizer else None
+        self.scheduler = Scheduler(self.model, settings, self.events.append, self.tokenizer)
+        self.oracle = Oracle(
+            self.model.vocab_size, self.model.max_seq_len, eos if tokenizer else (), biased, seed
+        )
+        self.requests: list[Request] = []
+
+    # --- doing
+
+    def submit(self, *token_ids: int, **arguments: Any) -> Request:
+        arguments.setdefault("max_tokens", 8)
+        request = self.scheduler.submit(RequestSpec(token_ids=token_ids, **arguments))
+        self.requests.append(request)
+        return request
+
+    def tick(self, count: int = 1) -> bool:
+        """Run ticks, with the laws after each; False once idle."""
+        ran = True
+        for _ in range(count):
+            ran = self.scheduler.tick()
+            self.check()
+        return ran
+
+    def run(self, max_ticks: int = 2000, before: Callable[[int], None] | None = None) -> None:
+        """Tick until idle; a scheduler that stalls or does not end is an error."""
+        stalled = 0
+        for number in range(max_ticks):
+            if before is not None:
+                before(number)
+            if not self.tick():
+                return
+            stalled = stalled + 1 if self.scheduler.stalled else 0
+            assert stalled < STALLED_TICKS, f"nothing moves: {self.scheduler.rows.live}"
+        raise AssertionError(f"not idle after {max_ticks} ticks: {self.scheduler.rows.live}")
+
+    def finish(self) -> list[RequestResult]:
+        """Run to the end; every output is the oracle's and nothing is left; the results."""
+        self.run()
+        results = [request.result(0) for request in self.requests]
+        for result in results:
+            self.compare(result)
+        self.check_empty()
+        return results
+
+    # --- looking
+
+    def told(self, kind: type[E]) -> list[E]:
+        """The events of a kind, in order."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def counters(self) -> Any:
+        return self.scheduler.router.counters
+
+    @property
+    def discarded(self) -> list[ev.TokenEvent]:
+        return [one for one in self.told(ev.TokenEvent) if one.outcome == "discarded"]
+
+    # --- laws
+
+    def compare(self, result: RequestResult) -> None:
+        """Delivered tokens are a prefix of the oracle's, and all of them unless cut short."""
+        spec = self.scheduler_spec(result)
+        tokens, reason = self.oracle.generate(spec, result.request_id)
+        got = result.token_ids
+        assert got == tokens[: len(got)], (result, tokens)
+        if result.finish_reason in ("stop", "length") and not spec.stop:
+            assert (got, result.finish_reason) == (tokens, reason), (result, tokens, reason)
+
+    def scheduler_spec(self, result: RequestResult) -> RequestSpec:
+        return next(one.spec for one in self.requests if one.id == result.request_id)
+
+    def check(self) -> None:
+        """Blocks, references, tables and lists agree."""
+        model, rows = self.model, self.scheduler.rows
+        owners = Counter(b for seq in model.sequences.values() for b in seq.block_table)
+        owners.update(node.block for node in model.tree.nodes.values()) if model.tree else None
+        owners.update(model.allocator.held)
+        free = model.pool.free_list()
+        assert len(set(free)) == len(free) == model.pool.free
+        for block in range(model.pool.total):
+            assert model.pool.ref_count(block) == owners[block], f"block {block}"
+            assert (block in free) == (owners[block] == 0), f"block {block}"
+        for seq in model.sequences.values():
+            assert len(seq.tokens) == seq.seq_len
+            assert -(-seq.seq_len // model.block_size) <= len(seq.block_table)
+        placed = [row.sequence.id for row in rows.placed]
+        assert sorted(placed) == sorted(model.sequences)
+        assert len(placed) <= self.scheduler.settings.max_batch
+        in_lists = rows.active + rows.prefilling + rows.parked + rows.waiting
+        assert len(set(map(id, in_lists))) == len(in_lists)
+        self._check_checker()
+
+    def _check_checker(self) -> None:
+        try:
+            from metrale_lab.trace.checker import check
+        except ImportError:
+            return
+        broken = [one for one in check(self.model, self.scheduler) if not one.holds]
+        assert not broken, broken
+
+    def check_empty(self) -> None:
+        """Idle and with the cache dropped nothing is held; closed, nothing lives on the device."""
+        assert self.scheduler.idle
+        assert not self.model.sequences
+        self.scheduler.drop_cache()
+        assert self.model.num_free_blocks() == self.model.num_total_blocks()
+        self.scheduler.close()
+        self.model.teardown()
+        assert self.device.live_events == 0
+        assert self.device.live_pinned_bytes == 0
+        ends = Counter(one.request_id for one in self.told(ev.RequestFinished))
+        assert ends == Counter(request.id for request in self.requests)
+        launched = [one.ticket for one in self.told(ev.StepLaunched)]
+        assert launched == [one.ticket for one in self.told(ev.StepSettled)]
