@@ -10,6 +10,7 @@ from metrale_lab.scheduler.core import Scheduler
 from metrale_lab.scheduler.requests import Request, RequestResult, RequestSpec
 from metrale_lab.scheduler.settings import SchedulerSettings
 from metrale_lab.trace import events as ev
+from metrale_lab.trace.checker import check
 from tests.harness.oracle import Oracle
 from tests.harness.scripted_device import ScriptedDevice
 from tests.harness.tag_model import make_model
@@ -140,14 +141,7 @@ class World:
         assert len(placed) <= self.scheduler.settings.max_batch
         in_lists = rows.active + rows.prefilling + rows.parked + rows.waiting
         assert len(set(map(id, in_lists))) == len(in_lists)
-        self._check_checker()
-
-    def _check_checker(self) -> None:
-        try:
-            from metrale_lab.trace.checker import check
-        except ImportError:
-            return
-        broken = [one for one in check(self.model, self.scheduler) if not one.holds]
+        broken = [law for law in check(self.model, self.scheduler) if not law.holds]
         assert not broken, broken
 
     def check_empty(self) -> None:

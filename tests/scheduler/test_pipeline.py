@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from metrale_lab.errors import DeviceFeedUnsupported
 from metrale_lab.scheduler.decode_lane import DecodeLane
+from metrale_lab.scheduler.requests import RequestSpec
 from metrale_lab.trace import events as ev
 from tests.harness import ScriptedDevice, World
 
@@ -39,8 +42,6 @@ def early_stopping(router, **options):
 
 
 def world_spec(prompt):
-    from metrale_lab.scheduler.requests import RequestSpec
-
     return RequestSpec(token_ids=prompt, max_tokens=12)
 
 
@@ -82,24 +83,19 @@ def test_without_the_discard_a_token_too_many_is_counted(monkeypatch):
 
 
 def test_a_reserved_block_of_an_over_run_comes_back_once():
-    """The extra step of a prompt of 10 with the 7th token as stop writes position 16."""
+    """The extra step after the stop writes position 16, the first of a block."""
+    oracle = World().oracle
+    for length in range(4, 14):
+        tokens, _ = oracle.generate(world_spec(range(length)))
+        at = 16 - length
+        if at < len(tokens) and tokens[at] not in tokens[:at]:
+            break
     for router in ("sync", "async"):
-        probe = World(router, block_size=16)
-        tokens, _ = probe.oracle.generate(probe.submit(*range(10), max_tokens=20).spec)
-        at = next(n for n in range(6, 20) if tokens[n] not in tokens[:n])
-        length = 16 - at
         world = World(router, block_size=16, num_blocks=8)
-        spec = world.submit(*range(length), max_tokens=20, stop_token_ids=()).spec
-        tokens, _ = world.oracle.generate(spec)
-        world = World(router, block_size=16, num_blocks=8)
-        stops = (tokens[at],) if tokens[at] not in tokens[:at] else ()
-        world.submit(*range(length), max_tokens=20, stop_token_ids=stops)
-        world.run()
-        assert world.requests[0].result(0).token_ids == tokens[: at + 1 if stops else 20]
-        if router == "async" and stops:
-            assert world.counters.rolled_back_blocks == 1
-            assert world.counters.rollbacks == 1
-        world.check_empty()
+        world.submit(*range(length), max_tokens=20, stop_token_ids=(tokens[at],))
+        (result,) = world.finish()
+        assert result.token_ids == tokens[: at + 1]
+    assert (world.counters.rollbacks, world.counters.rolled_back_blocks) == (1, 1)
 
 
 @pytest.mark.parametrize("at", range(1, 12))
@@ -245,4 +241,4 @@ def test_times_of_a_step_are_in_order_and_the_next_is_launched_before_it_settles
         assert step.launch_s <= step.launched_s <= step.settled_s
         assert step.device_start_s <= step.device_end_s <= step.ready_s <= step.settled_s
         assert step.await_s <= step.settled_s
-    assert any(after.launch_s < before.settled_s for before, after in zip(steps, steps[1:], strict=False))
+    assert any(after.launch_s < before.settled_s for before, after in pairwise(steps))
