@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -87,7 +87,7 @@ class Recorder:
         self.started = perf_counter() if started is None else started
         self.generation = 0  # how often `clear` ran; event numbers start again at 0 then
         self._inbox: deque[tuple[float, Event]] = deque()
-        self._append = self._inbox.append
+        self._append: Callable[[tuple[float, Event]], None] = self._inbox.append
         self._long = max(_RELIEF, min(capacity // 4, _LONG_INBOX))
         self._lock = threading.Lock()  # the reader's side
         self._begin(LabState(num_blocks, block_size, ended_kept=ended_kept))
@@ -103,6 +103,10 @@ class Recorder:
         self._append((clock_s, event))
         if len(self._inbox) > self._long:
             self._relieve()
+
+    def stop(self) -> None:
+        """Ignore later events: what an engine does to end itself is no part of the run."""
+        self._append = _ignore
 
     def state(self) -> LabState:
         """The state after the last tick that ended; later events do not change it."""
@@ -274,6 +278,10 @@ def rebased(event: Event, started: float) -> Event:
             settled_s=event.settled_s - started,
         )
     return event
+
+
+def _ignore(item: tuple[float, Event]) -> None:
+    """What a stopped recorder does with an event."""
 
 
 def _tick_row(state: LabState, event: TickEnded) -> TickRow:

@@ -1,9 +1,9 @@
 """A small made-up run, told in events: what a real engine would say, without one.
 
 Five requests on a pool of 24 blocks of 4 tokens: a cold prompt decoded synchronously, the same
-prompt again that reuses its blocks, two that run ahead together while the pool is short (a
-reclaim, a preemption, a discarded row), one that shares its first words with another, and one that still waits. `tell` gives the events to a
-recorder; `EVENTS` lists them with their clock times.
+prompt again that reuses its blocks, one that runs ahead beside it while the pool is short (a
+reclaim, a preemption, a discarded row), one that shares its first words with that one, and one
+that still waits. `tell` gives the events to a recorder; `EVENTS` lists them with clock times.
 """
 
 from __future__ import annotations

@@ -172,6 +172,15 @@ def test_clear_forgets_the_record_and_keeps_the_blocks() -> None:
     assert one.events()[0].seq_no == 0
 
 
+def test_a_stopped_recorder_keeps_what_it_has() -> None:
+    one = told()
+    before = one.state()
+    one.stop()
+    one(submitted(99))
+    assert one.state() == before
+    assert len(one.events()) == len(EVENTS)
+
+
 def test_other_threads_may_submit_while_ticks_run_and_a_reader_reads() -> None:
     one = Recorder(1, 1, capacity=5000)
     done = threading.Event()

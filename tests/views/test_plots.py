@@ -17,6 +17,7 @@ from matplotlib.patches import Rectangle
 from metrale_lab.trace.recorder import Recorder
 from metrale_lab.views import plots
 from metrale_lab.views.palette import THEMES
+from metrale_lab.views.plots.canvas import drawable
 from metrale_lab.views.plots.feed import stretches
 from metrale_lab.views.plots.text import summary, text_twin
 from tests.trace.story import BLOCK_SIZE, NUM_BLOCKS, text_of, told
@@ -170,6 +171,10 @@ def test_prefix_tree_joins_unbranched_nodes_and_tells_who_holds_them() -> None:
     assert "3 block(s), to token 12, evictable" in said
     few = words(draw("prefix_tree", source, leaves=1))
     assert "2 older branch(es) not shown" in few
+
+
+def test_characters_that_the_font_lacks_become_boxes() -> None:
+    assert drawable("naïve Ελ \x16\u4e2d!") == "naïve Ελ ▯▯!"
 
 
 def test_reclaims_tell_pinned_free_and_evicted() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.transforms import ScaledTranslation
 
@@ -85,6 +87,17 @@ def empty(ax: Axes, look: Theme, words: str) -> Axes:
 def hatch_colour(colour: str, look: Theme) -> tuple[float, float, float]:
     """A tone of the colour that its hatch stands out in, without shouting."""
     return mixed(colour, look.background if look.name == "light" else "#000000", 0.45)
+
+
+def drawable(text: str) -> str:
+    """The text with a small box for each character that the font cannot draw."""
+    glyphs = _glyphs()
+    return "".join(one if ord(one) in glyphs and one.isprintable() else "▯" for one in text)
+
+
+@functools.cache
+def _glyphs() -> frozenset[int]:
+    return frozenset(get_font(findfont(FontProperties())).get_charmap())
 
 
 def mixed(colour: str, other: str, share: float) -> tuple[float, float, float]:

@@ -101,7 +101,7 @@ def _device(
         inside = [t for t in prefilled if before.ready_s < t <= one.device_start_s]
         word = "prefill" if inside else "bubble"
         pause = (one.device_start_s - before.ready_s) * 1000
-        yield Stretch("device", word, before.ready_s, one.device_start_s, f"{pause:.1f}")
+        yield Stretch("device", word, before.ready_s, one.device_start_s, f"{pause:.1f} ms")
     lost = one.discarded_rows >= one.rows
     yield Stretch(
         "device",

@@ -14,6 +14,7 @@ from metrale_lab.views.plots.canvas import (
     axis_label,
     bare,
     box,
+    drawable,
     empty,
     hatch_colour,
     headline,
@@ -69,7 +70,7 @@ def prefix_tree(
     for chain in chains:
         _link(ax, look, chain)
     for chain in chains:
-        text = "" if texts is None else shortened(texts(chain.tokens()), letters)
+        text = "" if texts is None else drawable(shortened(texts(chain.tokens()), letters))
         _draw(ax, look, chain, text)
     words = (
         (look.blocks["shared"], "in use by a sequence"),

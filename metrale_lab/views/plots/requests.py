@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from metrale_lab.trace.state import LabState, RequestState
 from metrale_lab.views.palette import Theme
-from metrale_lab.views.plots.canvas import axis_label, box, empty, headline, legend, sheet
+from metrale_lab.views.plots.canvas import axis_label, box, drawable, empty, headline, legend, sheet
 from metrale_lab.views.plots.source import PlotSource, frames_of, state_of
 
 
@@ -53,7 +53,7 @@ def requests(
 
 
 def _name(one: RequestState) -> str:
-    return f"r{one.request_id} {one.name}".rstrip()[:18]
+    return drawable(f"r{one.request_id} {one.name}".rstrip()[:18])
 
 
 def _row(
