@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from metrale_lab.device.choice import runs_kernels
+from metrale_lab.ops.script import scripted
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -18,6 +19,11 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         from metrale_kernels.rms_norm import rms_norm as kernel
 
         return kernel(x, weight, eps)
+    return _rms_norm(x, weight, eps)
+
+
+@scripted
+def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     wide = x.float()
     scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
     return weight * (wide * scale).to(x.dtype)

@@ -9,12 +9,8 @@ from __future__ import annotations
 
 import torch
 
+from metrale_lab.device.choice import runs_kernels
 from metrale_lab.ops.script import scripted
-
-ROUNDS = 10
-MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
-WORD = 0xFFFFFFFF
 
 
 @scripted
@@ -36,9 +32,17 @@ def philox(counter: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
     return torch.stack((even, odd), 2).flatten(1)
 
 
-@scripted
 def uniform(seed: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
     """A float64 number in [0, 1) for each pair of int64 `seed` and `position`, all `[n]`."""
+    if runs_kernels(seed.device.type):
+        from metrale_kernels.uniform import uniform as kernel
+
+        return kernel(seed, position)
+    return _uniform(seed, position)
+
+
+@scripted
+def _uniform(seed: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
     zero = torch.zeros_like(position)
     counter = torch.stack((position & 0xFFFFFFFF, (position >> 32) & 0xFFFFFFFF, zero, zero), 1)
     key = torch.stack((seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF), 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from metrale_lab.device.choice import runs_kernels
+from metrale_lab.ops.script import scripted
 
 
 def rotary_angles(
@@ -24,6 +25,11 @@ def rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
         from metrale_kernels.rotary import rotary as kernel
 
         return kernel(x, cos, sin)
+    return _rotary(x, cos, sin)
+
+
+@scripted
+def _rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     cos, sin = cos.to(x.dtype).unsqueeze(1), sin.to(x.dtype).unsqueeze(1)  # [tokens, 1, d/2]
     first, second = x.chunk(2, -1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 
+from metrale_lab.device.choice import runs_kernels
 from metrale_lab.ops.argmax import argmax_of, candidates
 from metrale_lab.ops.philox import uniform
 from metrale_lab.ops.script import scripted
@@ -38,7 +39,8 @@ def sample(
     """
     scores = candidates(logits, masks)
     greedy = argmax_of(scores)
-    drawn = _draw(scores, temperature, top_k, top_p, uniform(seed, position))
+    draw = _draw_with_kernels if runs_kernels(logits.device.type) else _draw
+    drawn = draw(scores, temperature, top_k, top_p, uniform(seed, position))
     return torch.where((temperature > 0) & (greedy < scores.size(1)), drawn, greedy)
 
 
@@ -92,6 +94,21 @@ def _best(
 
 
 @scripted
+def _prepare(
+    scores: torch.Tensor, temperature: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Weights `[rows, vocab]` (the best has 1), whether a row is restricted, its k, its mass."""
+    vocab = scores.size(1)
+    best = scores.amax(1, keepdim=True)
+    divisor = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
+    weights = torch.exp((scores - best) / divisor.unsqueeze(1)).to(torch.float64)
+    limited = (top_k > 0) & (top_k < vocab)
+    restricted = (limited | (top_p < 1)) & (temperature > 0)
+    k = torch.where(limited, top_k, torch.full_like(top_k, vocab))
+    return weights, restricted, k, top_p.to(torch.float64).clamp(0.0, 1.0).unsqueeze(1)
+
+
+@scripted
 def _draw(
     scores: torch.Tensor,
     temperature: torch.Tensor,
@@ -100,22 +117,34 @@ def _draw(
     number: torch.Tensor,
 ) -> torch.Tensor:
     vocab = scores.size(1)
-    best = scores.amax(1, keepdim=True)
-    divisor = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
-    weights = torch.exp((scores - best) / divisor.unsqueeze(1)).to(torch.float64)  # best: 1
+    weights, restricted, k, mass = _prepare(scores, temperature, top_k, top_p)
     summed = weights.cumsum(1)
     total = summed[:, -1:]
-    restricted = (((top_k > 0) & (top_k < vocab)) | (top_p < 1)) & (temperature > 0)
     plain = _first_past(summed, total, number)
     if not bool(restricted.any()):
         return plain
-    k = torch.where((top_k > 0) & (top_k < vocab), top_k, torch.full_like(top_k, vocab))
-    mass = top_p.to(torch.float64).clamp(0.0, 1.0).unsqueeze(1)
     # Almost always a few hundred candidates are enough; the full sort gives the same order.
     width = min(vocab, 512)
     order, kept, enough = _best(scores, weights, total, k, mass, width)
-    if width < vocab and not bool((enough | ~restricted).all()):
+    if not bool((enough | ~restricted).all()):
         order, kept, enough = _best(scores, weights, total, k, mass, vocab)
     summed = kept.cumsum(1)
     rank = _first_past(summed, summed[:, -1:], number)
     return torch.where(restricted, order.gather(1, rank.unsqueeze(1)).squeeze(1), plain)
+
+
+def _draw_with_kernels(
+    scores: torch.Tensor,
+    temperature: torch.Tensor,
+    top_k: torch.Tensor,
+    top_p: torch.Tensor,
+    number: torch.Tensor,
+) -> torch.Tensor:
+    """The same without a branch on values, which no CUDA graph could record."""
+    from metrale_kernels.sample import draw
+
+    weights, restricted, k, mass = _prepare(scores, temperature, top_k, top_p)
+    total = weights.sum(1, keepdim=True)
+    order, kept, _ = _best(scores, weights, total, k, mass, scores.size(1))
+    rank = draw(kept, number).unsqueeze(1)
+    return torch.where(restricted, order.gather(1, rank).squeeze(1), draw(weights, number))

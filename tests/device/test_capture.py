@@ -6,6 +6,7 @@ import torch
 from metrale_lab import ops
 from metrale_lab.device import open_device
 from metrale_lab.device.capture import EagerStep, TracedStep
+from metrale_lab.device.counting import counted
 
 BLOCK, KV_HEADS, D = 4, 2, 8
 
@@ -172,3 +173,17 @@ def test_kernels_that_the_interpreter_runs_are_not_traced(device, monkeypatch):
     x.fill_(5)
     step.replay()
     assert out.tolist() == [6, 6]
+
+
+def test_a_replay_dispatches_nothing_from_python(device):
+    stream, layer = device.create_stream("test"), Layer()
+    with counted(stream) as eager:
+        stream.enqueue(lambda: layer.step(*layer.inputs()))
+    step = on(stream, lambda: device.capture(layer.step, layer.inputs(), [layer.out, layer.best]))
+    before = stream.dispatched
+    with counted(stream) as replayed:
+        for _ in range(3):
+            stream.enqueue(step.replay)
+    assert eager.operations > 10
+    assert replayed.operations == 0
+    assert stream.dispatched - before == 3 + 2  # the two that switch the count on and off
