@@ -15,12 +15,16 @@ from metrale_lab.trace.events import NONE
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A step that was enqueued; `slot` is None where the model cannot pick on the device."""
+    """A step that was enqueued; `slot` is None where the model cannot pick on the device.
+
+    `logits` is kept only where the host reads them: the next step would copy them out of its way.
+    """
 
     ticket: Ticket
     plan: StepPlan
     slot: RingSlot | None
-    logits: Logits
+    logits: Logits | None
+    captured: bool
     launch_s: float
     launched_s: float
     reserved_blocks: int
@@ -37,11 +41,10 @@ class Launched:
     ) -> Outcome:
         """The step's result; `times` are the device's start, end of forward, and ids ready."""
         start, end, ready = times or (self.launch_s, self.launched_s, self.launched_s)
-        keeps_logits = self.slot is None or self.plan.host_logits
         return Outcome(
             plan=self.plan,
             token_ids=token_ids,
-            logits=self.logits if keeps_logits and error is None else None,
+            logits=self.logits if error is None else None,
             error=error,
             launch_s=self.launch_s,
             launched_s=self.launched_s,
@@ -53,7 +56,7 @@ class Launched:
             polls=polls,
             blocked=blocked,
             reserved_blocks=self.reserved_blocks,
-            captured=bool(getattr(self.logits, "captured", False)),
+            captured=self.captured,
         )
 
 
@@ -83,7 +86,9 @@ class Launcher:
             if forwarded and plan.fed:
                 self._model.fed_step_settled()
             raise
-        return Launched(ticket, plan, slot, logits, launch_s, perf_counter(), reserved)
+        kept = logits if slot is None or plan.host_logits else None
+        captured = bool(getattr(logits, "captured", False))
+        return Launched(ticket, plan, slot, kept, captured, launch_s, perf_counter(), reserved)
 
     def pick(
         self, logits: Logits, masks: Sequence[RowMask], draws: Sequence[RowDraw], slot: RingSlot
