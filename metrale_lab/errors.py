@@ -6,6 +6,7 @@ Each message says three things: what was asked, what there is, and what to do.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class MetraleError(Exception):
@@ -159,7 +160,30 @@ class GoldenMismatch(MetraleError, AssertionError):
 
 
 class ExpectationFailed(MetraleError, AssertionError):
-    """A sentence given to `lab.expect` does not hold."""
+    """A sentence given to `lab.expect` does not hold.
+
+    Attributes
+    ----------
+    sentence : str
+        What was expected.
+    actual : object
+        What was found.
+    rows : pandas.DataFrame or None
+        The table rows that it was read from.
+    picture : matplotlib.figure.Figure or None
+        The plot that shows it.
+    """
+
+    def __init__(
+        self, sentence: str, actual: Any = None, rows: Any = None, picture: Any = None
+    ) -> None:
+        self.sentence, self.actual = sentence, actual
+        self.rows, self.picture = rows, picture
+        table = "" if rows is None or not len(rows) else f"\n{rows}"
+        super().__init__(f"expected: {sentence}\n   found: {actual}{table}")
+
+    def __reduce__(self) -> tuple[type[ExpectationFailed], tuple[str, Any, Any]]:
+        return type(self), (self.sentence, self.actual, self.rows)
 
 
 class ExpectSyntaxError(MetraleError, ValueError):
