@@ -86,7 +86,7 @@ def expect(lab: ExpectSource, sentence: str | Callable[[Any], Any], **named: Any
     requests = {name: Named(name, given) for name, given in named.items()}
     if callable(sentence):
         meaning: Callable[[ExpectSource], Found] = _of_function(sentence)
-        said = (sentence.__doc__ or getattr(sentence, "__name__", repr(sentence))).strip()
+        said = str(sentence.__doc__ or getattr(sentence, "__name__", "the given function")).strip()
     else:
         meaning, said = _parse(sentence, requests), sentence
     for one in requests.values():

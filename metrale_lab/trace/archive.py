@@ -98,6 +98,12 @@ class ArchiveView:
             begin = max(0, since - segment.first)
             yield from segment.stamped(begin, length)
 
+    def events(self, kind: type | tuple[type, ...] | None, since: int) -> list[Stamped]:
+        """The events from number `since` on, of the given kinds (None: all)."""
+        if kind is None:
+            return list(self.stamped(since))
+        return [one for one in self.stamped(since) if isinstance(one.event, kind)]
+
     def state_at(self, step: int) -> LabState:
         """The state right after tick `step`, or the last one before a later `step`.
 

@@ -112,6 +112,7 @@ def on_token(state: LabState, event: ev.TokenEvent, t_s: float, step: int) -> No
     request = _known(state, event.request_id)
     if request is None:
         return
+    state.tokens_delivered += 1
     request.output_tokens += 1
     request.token_times.append(t_s)
     request.last_token_s = t_s
@@ -127,5 +128,9 @@ def on_preempted(state: LabState, event: ev.Preempted, t_s: float, step: int) ->
 
 def on_lookup(state: LabState, event: ev.PrefixLookup, t_s: float, step: int) -> None:
     request = state.own_request(request_of(state, event.sequence))
-    if request is not None and request.attempts <= 1:
+    if request is not None and request.attempts > 1:
+        return  # a preempted request that finds its own history
+    state.tokens_looked_up += event.prompt_tokens
+    state.tokens_reused += event.reused_tokens
+    if request is not None:
         request.cached_tokens = event.reused_tokens

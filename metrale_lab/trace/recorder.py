@@ -122,7 +122,10 @@ class Recorder:
 
     def events(self, kind: type | tuple[type, ...] | None = None, since: int = 0) -> list[Stamped]:
         """Events from number `since` on that are still there, of the given kinds (None: all)."""
-        return self.view().events(kind, since)
+        with self._lock:
+            self._catch_up()
+            archive = self._archive.view()
+        return archive.events(kind, since)
 
     def state_at(self, step: int) -> LabState:
         """The state right after tick `step`, folded again from the checkpoint before it.
@@ -136,7 +139,9 @@ class Recorder:
 
     def history(self) -> tuple[TickRow, ...]:
         """The pool and the queue after each of the last `HISTORY_KEPT` ticks."""
-        return self.view().history
+        with self._lock:
+            self._catch_up()
+            return tuple(self._history)
 
     @property
     def dropped(self) -> int:
@@ -167,6 +172,7 @@ class Recorder:
             state = self._archive.state.snapshot()
             state.requests, state.ended, state.requests_forgotten = {}, {}, 0
             state.seq_no, state.step, state.in_flight = -1, -1, {}
+            state.tokens_delivered = state.tokens_looked_up = state.tokens_reused = 0
             state.doubts, state.last_doubt, state.faults, state.last_fault = 0, "", 0, ""
             for index, block in enumerate(state.blocks):
                 one = BlockState(index) if block.ref_count == 0 else block.fork(state.epoch)
@@ -252,9 +258,7 @@ class RecordView:
 
     def events(self, kind: type | tuple[type, ...] | None = None, since: int = 0) -> list[Stamped]:
         """The events from number `since` on, of the given kinds (None: all)."""
-        if kind is None:
-            return list(self._archive.stamped(since))
-        return [one for one in self._archive.stamped(since) if isinstance(one.event, kind)]
+        return self._archive.events(kind, since)
 
     def state_at(self, step: int) -> LabState:
         """The state right after tick `step`; `TraceIncomplete` when its events are gone."""

@@ -253,6 +253,9 @@ class LabState:
     requests_forgotten: int = 0  # ended requests dropped to bound memory
     ended_kept: int = ENDED_KEPT
     reclaim: tuple[int, str] | None = None  # request and reason of the reclaim that is going on
+    tokens_delivered: int = 0
+    tokens_looked_up: int = 0  # prompt tokens of first admissions
+    tokens_reused: int = 0  # of those, whose computation was skipped
     faults: int = 0  # EngineFault events
     last_fault: str = ""
     doubts: int = 0  # events that contradict those before them
@@ -302,6 +305,9 @@ class LabState:
             self.requests_forgotten,
             self.ended_kept,
             self.reclaim,
+            self.tokens_delivered,
+            self.tokens_looked_up,
+            self.tokens_reused,
             self.faults,
             self.last_fault,
             self.doubts,

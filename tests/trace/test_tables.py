@@ -182,6 +182,14 @@ def test_tokens_and_requests_agree() -> None:
     assert (requests.loc[first.index, "first_token_s"] == first).all()
 
 
+def test_totals_are_those_of_the_tables() -> None:
+    state, tokens, lookups = told().state(), table("tokens"), table("prefix_lookups")
+    assert state.tokens_delivered == (tokens["outcome"] == "delivered").sum()
+    first = lookups[lookups["attempt"] == 1]
+    assert state.tokens_looked_up == first["prompt_tokens"].sum()
+    assert state.tokens_reused == first["reused_tokens"].sum()
+
+
 def test_request_durations() -> None:
     one = table("requests").loc[1]
     assert one["ttft_ms"] == pytest.approx((one["first_token_s"] - one["arrived_s"]) * 1e3)
