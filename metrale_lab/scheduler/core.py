@@ -278,6 +278,8 @@ class Scheduler:
             self._decode.settle_all()
         with self._stats.time("commit_s"):
             self._stats.progress |= self._retire.run()
+            if not self.flights:
+                self._retire.compact()
             self._stats.progress |= self._admission.resume()
 
     def _end(self) -> None:

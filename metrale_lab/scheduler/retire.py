@@ -21,14 +21,12 @@ class Retire:
         self._results: list[tuple[Row, RequestResult]] = []
 
     def run(self) -> bool:
-        """Cache, free and announce every ended row, then close gaps; nothing may be in flight."""
+        """Cache, free and announce every ended row; none of them may be in flight."""
         ended = [row for row in self._rows.live if row.finished]
         for row in ended:
             self._give_back(row)
             self._rows.remove(row)
             self._announce(row)
-        if any(ended):
-            self._compact()
         return bool(ended)
 
     def hand_out(self) -> None:
@@ -55,8 +53,11 @@ class Retire:
         self._emit(RequestFinished(row.id, state, row.finish_reason, len(row.outputs), error))
         self._results.append((row, _result(row, now)))
 
-    def _compact(self) -> None:
-        """Move active rows above the batch's width onto unused slots below it, highest first."""
+    def compact(self) -> None:
+        """Move active rows above the batch's width onto unused slots below it, highest first.
+
+        Nothing may be in flight: a launched step names slots.
+        """
         active = self._rows.active
         width = len(active)
         used = {row.sequence.slot_idx for row in self._rows.placed}
