@@ -17,6 +17,7 @@ from metrale_lab.views.wire import join
 from metrale_lab.views.worker import WORKER, Job
 
 KEY_EVERY_S = 2.0
+FIRST_KEY_EVERY_S = 0.5  # until a browser has answered: its first frames may come too early
 STATS_EVERY_S = 1.0
 CHECK_EVERY_S = 2.0
 ANSWER_WITHIN_S = 20.0
@@ -82,7 +83,8 @@ class Feed:
         self._refresh_status(view.state, view.dropped, now)
         signature = (view.state.seq_no, self._status_signature())
         changed = signature != self._signature
-        key_due = self._changed_since_key and now - self._last_key >= KEY_EVERY_S
+        every = KEY_EVERY_S if self.answered else FIRST_KEY_EVERY_S
+        key_due = self._changed_since_key and now - self._last_key >= every
         closed = self._lab.closed
         if changed or key_due or self._key_asked or closed:
             if view.dropped > self._next:

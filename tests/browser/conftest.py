@@ -94,6 +94,7 @@ class Server:
         command += ["--ServerApp.port=0", "--ServerApp.ip=127.0.0.1"]
         command += [f"--IdentityProvider.token={self.token}", "--expose-app-in-browser"]
         command += [f"--ServerApp.root_dir={self.root}"]
+        command += ["--JupyterNotebookApp.expose_app_in_browser=True"]
         with self._log.open("wb") as log:
             return subprocess.Popen(
                 command, env=environment, cwd=folder, stdout=log, stderr=log, start_new_session=True

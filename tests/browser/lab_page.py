@@ -110,6 +110,14 @@ class LabPage:
             )
         )
 
+    def printed(self, cell: int) -> None:
+        """Wait until a cell that runs has an output."""
+        self.wait(
+            "(index) => window.jupyterapp.shell.currentWidget.content.widgets[index]"
+            ".model.outputs.length > 0",
+            cell,
+        )
+
     def tick(self, root: str = ".ml-root") -> int:
         """The tick that a panel shows."""
         text = self.page.locator(root).first.locator(".ml-moment").inner_text()

@@ -22,9 +22,7 @@ def test_block_map_changes_while_a_cell_blocks_and_its_print_survives(open_noteb
     one.run(1)
     one.wait_tick(0)
     one.start(2)
-    one.wait(
-        """() => window.jupyterapp.shell.currentWidget.content.widgets[2].model.outputs.length > 0"""
-    )
+    one.printed(2)
     before, tick = one.pixels(), one.tick()
     one.wait_tick(tick + 20)
     assert one.output(2) == "mine before\n", "the cell must still be blocking"
@@ -32,4 +30,56 @@ def test_block_map_changes_while_a_cell_blocks_and_its_print_survives(open_noteb
     one.shot("live_block_map")
     one.done(2)
     assert one.output(2) == "mine before\nmine after\n"
+    assert one.faults == []
+
+
+def test_hold_and_scrub_while_a_cell_blocks(open_notebook: Open) -> None:
+    one = open_notebook(SETUP, "lab.widgets.block_map()", BLOCKING)
+    one.run(0)
+    one.run(1)
+    one.wait_tick(20)
+    one.start(2)
+    one.printed(2)
+    one.press("Hold")
+    held = one.tick()
+    one.press("One frame back")
+    assert one.tick() <= held
+    one.wait(
+        """(tick) => {
+          const text = document.querySelector('.ml-moment').textContent;
+          const found = text.match(/view at tick (\\d+), engine at (\\d+)/);
+          return found && Number(found[1]) <= tick && Number(found[2]) > tick + 5;
+        }""",
+        held,
+    )
+    slider = one.page.get_by_label("Moment that is shown")
+    slider.focus()
+    one.page.keyboard.press("Home")
+    assert one.tick() < held
+    one.press("Live")
+    one.wait_tick(held + 5)
+    assert one.output(2) == "mine before\n", "the cell must still be blocking"
+
+
+def test_ten_panels_of_one_lab(open_notebook: Open) -> None:
+    names = ["block_map", "memory", "prefix_tree", "reclaims", "feed_timeline", "requests"]
+    names += ["invariants", "controls", "dashboard", "block_map"]
+    counting = """
+sent = []
+original = lab.widgets._send
+lab.widgets._feed._send = lambda header, buffers: (sent.append(1), original(header, buffers))
+time.sleep(2)
+print(len(sent))
+"""
+    one = open_notebook(SETUP, *[f"lab.widgets.{name}()" for name in names], counting)
+    for cell in range(len(names) + 1):
+        one.run(cell)
+    one.wait_tick(10)
+    one.wait("() => document.querySelectorAll('.ml-root').length === 10")
+    one.run(len(names) + 1)
+    # one message a beat for all panels together, ten beats a second
+    assert 5 <= int(one.output(len(names) + 1)) <= 24
+    ticks = "() => Array.from(document.querySelectorAll('.ml-moment'), (one) => one.textContent)"
+    one.wait(f"() => new Set(({ticks})()).size === 1 && ({ticks})()[0] !== 'no tick yet'")
+    one.shot("ten_panels")
     assert one.faults == []

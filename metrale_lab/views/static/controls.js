@@ -37,8 +37,8 @@ export class Controls {
     );
     const press = make("form", { class: "ml-form", onsubmit: (event) => this.hold(event) });
     press.append(
-      make("label", {}, "hold blocks ", this.held),
-      make("button", { type: "submit", text: "Hold" }),
+      make("label", {}, "blocks ", this.held),
+      make("button", { type: "submit", text: "Hold blocks" }),
       button("Release", () => this.release()),
     );
     const box = (word, form) => make("fieldset", {}, make("legend", { text: word }), form);
@@ -100,12 +100,12 @@ export class Controls {
   }
 }
 
-/** Speed and cost in words, of what `lab.stats()` says. */
-export function ratesText(stats) {
+/** Speed in words, of what `lab.stats()` says; with what recording costs when asked. */
+export function ratesText(stats, cost = true) {
   const parts = [];
   if (stats.tokens_per_s !== undefined) parts.push(`${stats.tokens_per_s.toFixed(1)} tokens/s`);
   if (stats.hit_rate !== undefined) parts.push(`${Math.round(100 * stats.hit_rate)} % prefix hits`);
-  if (stats.recording_share !== undefined) {
+  if (cost && stats.recording_share !== undefined) {
     const share = 100 * stats.recording_share;
     parts.push(`recording costs ${share.toFixed(share < 1 ? 2 : 1)} %`);
     if (stats.tokens_per_s !== undefined) {

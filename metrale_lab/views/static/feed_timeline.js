@@ -1,7 +1,7 @@
 // The feed timeline: what host and device did at the same time, with the true event times.
 
 import { niceStep, timeline, timeText } from "./layout.js";
-import { fillBox, legendItem, make, say, sized, TextTable } from "./paint.js";
+import { fillBox, inkOn, legendItem, make, say, sized, TextTable } from "./paint.js";
 
 const SHOWN = [8, 16, 32, 96];
 const LANE = { normal: 34, projector: 46 };
@@ -105,7 +105,7 @@ export class FeedTimeline {
     fillBox(context, this.theme.lanes[one.word], x, y, w, h);
     this.boxes.push({ ...one, x, y: top, w, h: this.lane });
     if (one.word === "forward" && w > 26) {
-      context.fillStyle = "#ffffff";
+      context.fillStyle = inkOn(this.theme.lanes.forward.colour);
       context.fillText(`${one.step.ticket}`, x + 5, top + this.lane / 2 + 0.5);
     }
   }

@@ -18,14 +18,20 @@ export class Invariants {
     const tick = state.header.laws_step;
     const broken = laws.filter((one) => !one.holds);
     const [first] = broken;
-    if (!laws.length) say(this.verdict, "Not checked yet: the first check comes within two seconds.");
+    if (!laws.length) say(this.verdict, this.unchecked());
     else if (first) say(this.verdict, `✗ ${first.law} is broken at tick ${tick}: ${first.detail}`);
     else say(this.verdict, `✓ All ${laws.length} laws hold at tick ${tick}.`);
-    this.verdict.style.color = first ? theme.bad : theme.good;
+    const colour = laws.length ? theme.good : theme.muted;
+    this.verdict.style.color = first ? theme.bad : colour;
     const sign = JSON.stringify([laws, theme.name]);
     if (sign === this.sign) return;
     this.sign = sign;
     this.list.replaceChildren(...laws.map((one) => this.row(one, theme)));
+  }
+
+  unchecked() {
+    if (this.store.post === null) return "A recorded run is not checked again: lab.check() does it now.";
+    return "Not checked yet: the first check comes within two seconds.";
   }
 
   row({ law, holds, detail }, theme) {

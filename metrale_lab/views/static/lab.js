@@ -70,7 +70,10 @@ class Page {
   makeCards() {
     const { panels, folded, size } = this.options;
     const alone = panels.length === 1 && folded.length === 0;
-    return [...panels, ...folded].map((name) => {
+    const names = [...panels, ...folded].filter(
+      (name) => alone || name !== "controls" || this.store.post !== null,
+    );
+    return names.map((name) => {
       const Panel = PANELS[name];
       const panel = new Panel(this.store, { size });
       const body = make("div", { class: "ml-body" }, panel.element);
@@ -165,7 +168,7 @@ class Page {
     this.root.setAttribute("aria-label", `Metrale Lab ${header?.name ?? ""}`);
     this.status.dataset.word = word;
     say(this.status, text);
-    say(this.counts, header ? ratesText(header.stats) : "");
+    say(this.counts, header ? ratesText(header.stats, false) : "");
     this.freeze.disabled = store.gone;
     say(this.notice, noticeOf(store, state));
     this.notice.hidden = this.notice.textContent === "";
@@ -211,7 +214,7 @@ export function noticeOf(store, state) {
     parts.push(`The kernel is busy with a cell: controls wait for the cell (${words.join(", ")}).`);
   }
   if (store.gone) parts.push("The kernel is gone; the last minute can still be scrubbed.");
-  if (store.ring.broken) parts.push("Frames were lost; the picture goes on with the next full one.");
+  if (store.ring.gapAhead) parts.push("Frames were lost; the picture goes on with the next full one.");
   if (state?.header.dropped) {
     parts.push(`${state.header.dropped} old events were overwritten (record_events).`);
   }

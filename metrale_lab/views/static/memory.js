@@ -17,10 +17,9 @@ export class Memory {
     this.legend = make("div", { class: "ml-legend" });
     this.info = make("p", { class: "ml-info" });
     this.empty = make("p", { class: "ml-empty", text: "The engine has not said its sizes yet." });
-    this.element = make(
+    this.full = make(
       "div",
       {},
-      this.empty,
       make("div", { class: "ml-label", text: "everything" }),
       this.canvas,
       make("div", { class: "ml-label", text: "KV blocks alone" }),
@@ -28,12 +27,14 @@ export class Memory {
       this.legend,
       this.info,
     );
+    this.element = make("div", {}, this.empty, this.full);
   }
 
   draw(state, theme, width) {
     const memory = state.header.memory;
     const total = Object.values(memory).reduce((all, one) => all + one, 0);
     this.empty.hidden = total > 0;
+    this.full.hidden = total === 0;
     if (!total) return;
     const fixed = Object.keys(memory).filter((name) => !BLOCK_PARTS.includes(name));
     const parts = [...fixed, ...BLOCK_PARTS]

@@ -267,23 +267,29 @@ export class Ring {
     this.seconds = seconds;
     this.frames = [];
     this.live = null;
-    this.lost = 0;
+    this.lost = 0; // frames that never came
     this.lastSeq = null;
+    this.needsKey = true; // deltas have nothing to stand on
+    this.gapAhead = false; // frames were lost and no keyframe has come since
+  }
+
+  /** What comes next belongs to another stream: its first keyframe goes on from here. */
+  joinStream() {
+    this.lastSeq = null;
+    this.needsKey = true;
   }
 
   /** Takes a frame; returns "key", "delta", "lost" (needs a keyframe) or "old". */
   push(frame) {
     const { seq, kind, t } = frame.header;
     if (this.lastSeq !== null && seq <= this.lastSeq && kind !== "key") return "old";
-    const missing = this.lastSeq === null || seq <= this.lastSeq ? 0 : seq - this.lastSeq - 1;
-    this.lost += missing;
-    this.broken = (this.broken && kind !== "key") || (missing > 0 && kind !== "key");
+    const missing = this.lastSeq === null ? 0 : Math.max(0, seq - this.lastSeq - 1);
     this.lastSeq = seq;
-    if (this.broken || (kind !== "key" && !this.live)) {
-      this.gapAhead = true;
-      return "lost";
-    }
-    frame.gap = missing > 0 || this.gapAhead === true;
+    this.lost += missing;
+    if (missing) this.gapAhead = this.needsKey = true;
+    if (kind === "key") this.needsKey = false;
+    else if (this.needsKey) return "lost";
+    frame.gap = this.gapAhead;
     this.gapAhead = false;
     this.frames.push(frame);
     this.live = applyFrame(this.live, frame);

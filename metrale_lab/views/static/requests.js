@@ -4,7 +4,7 @@ import { timeText } from "./layout.js";
 import { legendItem, make, say } from "./paint.js";
 import { REQUEST_WORDS } from "./reducer.js";
 
-const ROWS = { normal: 12, projector: 8 };
+const ROWS = { normal: 8, projector: 6 };
 const LIVE = new Set(["waiting", "prefilling", "running", "parked", "spilled"]);
 
 export class Requests {

@@ -164,6 +164,7 @@ export function storeOf(hub) {
   const store = new Store(hub.get("palette"), live ? (message) => hub.send(message) : null);
   stores.set(hub, store);
   store.load(hub.get("recorded"));
+  if (live) store.ring.joinStream();
   store.holdStill(hub.get("still"));
   hub.on("msg:custom", (header, buffers) => store.receive(header, buffers));
   hub.on("change:still", () => store.holdStill(hub.get("still")));

@@ -7,12 +7,16 @@ const HEIGHT = 26;
 export class TimeBar {
   constructor(store) {
     this.store = store;
-    const button = (text, label, onclick) =>
-      make("button", { type: "button", text, "aria-label": label, onclick });
+    const button = (text, title, onclick) =>
+      make("button", { type: "button", text, title, onclick });
+    const arrow = (text, label, by) => {
+      const onclick = () => store.hold(store.index + by);
+      return make("button", { type: "button", text, "aria-label": label, title: label, onclick });
+    };
     this.hold = button("Hold", "Hold the view at this moment", () => store.hold());
     this.live = button("Live", "Follow the engine", () => store.goLive());
-    this.back = button("‹", "One frame back", () => store.hold(store.index - 1));
-    this.forward = button("›", "One frame forward", () => store.hold(store.index + 1));
+    this.back = arrow("‹", "One frame back", -1);
+    this.forward = arrow("›", "One frame forward", 1);
     this.slider = make("input", {
       type: "range",
       min: "0",

@@ -1,0 +1,93 @@
+"""What happens to a live panel around the run: scrolling, reload, themes, restart, Notebook 7."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.browser.lab_page import SETUP, LabPage
+
+Open = Callable[..., LabPage]
+SCROLL = "(index) => window.jupyterapp.shell.currentWidget.content.scrollToItem(index)"
+
+
+def test_scroll_away_and_back(open_notebook: Open) -> None:
+    tall = "print('\\n' * 60)"
+    one = open_notebook(SETUP, "lab.widgets.block_map()", *[tall] * 12)
+    for cell in range(14):
+        one.run(cell)
+    one.page.evaluate(SCROLL, 13)
+    one.wait("() => document.querySelectorAll('.ml-root').length <= 1")
+    one.page.evaluate(SCROLL, 1)
+    one.wait("() => document.querySelector('.ml-root')")
+    tick = one.tick()
+    one.wait_tick(tick + 10)
+    before = one.pixels()
+    one.wait_tick(tick + 30)
+    assert one.pixels() != before
+
+
+def test_reload(open_notebook: Open) -> None:
+    one = open_notebook(SETUP, "lab.widgets.dashboard()")
+    one.run(0)
+    one.run(1)
+    one.wait_tick(10)
+    tick = one.tick()
+    one.saved()
+    one.visit()
+    one.wait_tick(tick + 5)
+    one.press("Pause engine")
+    one.wait("() => document.querySelector('.ml-status').textContent === 'paused here'")
+
+
+def test_dark_and_light(open_notebook: Open) -> None:
+    one = open_notebook(SETUP, "lab.widgets.dashboard()", height=1500)
+    one.run(0)
+    one.run(1)
+    one.wait_tick(60)
+    one.page.evaluate(
+        "() => document.querySelectorAll('.ml-card').forEach((card) => (card.open = true))"
+    )
+    one.page.locator(".ml-verdict").scroll_into_view_if_needed()
+    one.wait("() => document.querySelector('.ml-verdict').textContent.includes('hold at tick')")
+    one.shot("light")
+    one.press("Hold")
+    theme = "() => document.querySelector('.ml-root').dataset.theme"
+    assert one.page.evaluate(theme) == "light"
+    light = one.pixels()
+    one.command("apputils:change-theme", {"theme": "JupyterLab Dark"})
+    one.wait(f"() => ({theme})() === 'dark'")
+    dark = one.pixels()
+    assert len(dark) == len(light)
+    assert all(a != b for a, b in zip(light, dark, strict=True))
+    one.shot("dark")
+
+
+def test_kernel_restart(open_notebook: Open) -> None:
+    one = open_notebook(SETUP, "lab.widgets.dashboard()")
+    one.run(0)
+    one.run(1)
+    one.wait_tick(30)
+    one.page.evaluate(
+        "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
+    )
+    one.wait("() => document.querySelector('.ml-status').textContent === 'kernel gone'")
+    last = one.tick()
+    one.press("One frame back")
+    one.wait("() => document.querySelector('.ml-moment').textContent.startsWith('view at tick')")
+    assert one.tick() <= last
+    one.shot("kernel_gone")
+    one.run(0)
+    one.run(1)
+    one.wait_tick(5)
+    one.wait("() => document.querySelector('.ml-status').textContent.includes('running')")
+
+
+def test_notebook_7(open_notebook: Open) -> None:
+    one = open_notebook(SETUP, "lab.widgets.dashboard()", path="notebooks")
+    one.run(0)
+    one.run(1)
+    one.wait_tick(20)
+    before = one.pixels()
+    one.wait_tick(one.tick() + 20)
+    assert one.pixels() != before
+    one.shot("notebook7")
