@@ -2,8 +2,8 @@
 
 out[r] = the least j with  sum_{i <= j} weights[r, i] > number[r] * sum_i weights[r, i]
 
-weights: float64 [rows, n], not negative, each row with a positive entry; number: float64 [rows] in
-[0, 1); out: int64 [rows]. One program per row, which reads the row twice.
+weights: [rows, n] of any float dtype, not negative, each row with a positive entry; number: float64
+[rows] in [0, 1); out: int64 [rows]. Sums are float64. One program per row, which reads it twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ def draw_kernel(weights, number, out, n, BLOCK: tl.constexpr):
     total = tl.full((), 0.0, tl.float64)
     for begin in range(0, n, BLOCK):
         i = begin + tl.arange(0, BLOCK)
-        total += tl.sum(tl.load(weights + row * n + i, mask=i < n, other=0.0), 0)
+        part = tl.load(weights + row * n + i, mask=i < n, other=0.0)
+        total += tl.sum(part.to(tl.float64), 0)
     # Rounding must not carry the target past the end of the sum.
     target = tl.minimum(tl.load(number + row) * total, total * (1.0 - 1e-14))
     before = tl.full((), 0.0, tl.float64)
@@ -29,7 +30,7 @@ def draw_kernel(weights, number, out, n, BLOCK: tl.constexpr):
     last = tl.full((), 0, tl.int64)
     for begin in range(0, n, BLOCK):
         i = begin + tl.arange(0, BLOCK)
-        part = tl.load(weights + row * n + i, mask=i < n, other=0.0)
+        part = tl.load(weights + row * n + i, mask=i < n, other=0.0).to(tl.float64)
         summed = before + tl.cumsum(part, 0)
         rank += tl.sum(((summed <= target) & (i < n)).to(tl.int64), 0)
         last = tl.maximum(last, tl.max(tl.where(part > 0, i, 0), 0).to(tl.int64))

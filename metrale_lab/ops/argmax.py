@@ -21,7 +21,7 @@ def masked_argmax(logits: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
         from metrale_kernels.masked_argmax import masked_argmax as kernel
 
         return kernel(logits, masks)
-    return argmax_of(candidates(logits, masks))
+    return _masked_argmax(logits, masks)
 
 
 @scripted
@@ -43,3 +43,13 @@ def argmax_of(scores: torch.Tensor) -> torch.Tensor:
     """The first greatest id of each row of `candidates`, NO_ID where all are -inf."""
     best, ids = scores.max(1)
     return ids.masked_fill(torch.isinf(best), 4294967295)
+
+
+@scripted
+def _masked_argmax(logits: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
+    # A NaN or an infinity would be the maximum, so a finite and allowed one is the answer.
+    best, ids = logits.max(1)
+    sound = torch.isfinite(best) & (ids.unsqueeze(1) != masks).all(1)
+    if bool(sound.all()):
+        return ids
+    return argmax_of(candidates(logits, masks))

@@ -17,7 +17,10 @@ import torch
 from metrale_lab.device.choice import runs_kernels
 from metrale_lab.ops.script import scripted
 
-TILE = 256  # positions per tile: keys and values of eight rows stay in a CPU's cache
+# Elements of keys per decode tile over all rows: 1 MiB stays in a CPU's cache, and is memory that
+# malloc gives out again without asking the kernel for fresh pages.
+DECODE_TILE = 2**18
+PREFILL_TILE = 256  # positions
 
 
 def paged_decode_attention(
@@ -44,7 +47,7 @@ def paged_decode_attention(
         from metrale_kernels.paged_decode_attention import paged_decode_attention as kernel
 
         return kernel(q, k_pool, v_pool, block_table, lengths, scale)
-    return _decode(q, k_pool, v_pool, block_table, lengths, scale, TILE)
+    return _decode(q, k_pool, v_pool, block_table, lengths, scale, DECODE_TILE)
 
 
 def paged_prefill_attention(
@@ -70,7 +73,7 @@ def paged_prefill_attention(
     Returns `[tokens, q_heads, d]` in `q`'s dtype.
     """
     first = start if isinstance(start, torch.Tensor) else torch.tensor(start, device=q.device)
-    return _prefill(q, k_pool, v_pool, block_table, first.reshape(()), scale, TILE)
+    return _prefill(q, k_pool, v_pool, block_table, first.reshape(()), scale, PREFILL_TILE)
 
 
 @scripted
@@ -122,7 +125,7 @@ def _decode(
     block_table: torch.Tensor,
     lengths: torch.Tensor,
     scale: float | None,
-    tile: int,
+    tile_elements: int,
 ) -> torch.Tensor:
     rows, q_heads, d = q.size(0), q.size(1), q.size(2)
     factor = 1.0 / math.sqrt(d) if scale is None else scale
@@ -132,6 +135,7 @@ def _decode(
     queries = q.view(rows, kv_heads, q_heads // kv_heads, d)
     length = lengths.to(torch.int64).clamp(min=1).unsqueeze(1)  # [rows, 1]
     longest = int(length.max().item())
+    tile = max(1, tile_elements // (rows * kv_heads * d))
     out = torch.zeros(0, device=q.device)
     lse = torch.zeros(0, device=q.device)
     for begin in range(0, longest, tile):

@@ -79,17 +79,18 @@ def _best(
     `scores`, `weights` are `[rows, vocab]`, `total`, `mass` `[rows, 1]`, `k` `[rows]`.
     """
     vocab = scores.size(1)
-    ids = torch.arange(vocab, device=scores.device)
-    keys = _sortable(scores) * 1073741824 + (1073741823 - ids)  # score first, then the lower id
-    order = 1073741823 - (keys.topk(width, 1)[0] & 0x3FFFFFFF)
+    values, ids = scores.topk(width, 1)  # of equal values at the end, any may be here
+    keys = _sortable(values) * 1073741824 + (1073741823 - ids)  # score first, then the lower id
+    order = 1073741823 - (keys.sort(1, descending=True)[0] & 0x3FFFFFFF)
     rank = torch.arange(width, device=scores.device)
     in_k = rank < k.unsqueeze(1)
-    candidate = weights.gather(1, order).masked_fill(~in_k, 0.0)
+    candidate = weights.gather(1, order).to(torch.float64).masked_fill(~in_k, 0.0)
     summed = candidate.cumsum(1)
-    all_ids = (k >= vocab).unsqueeze(1)
-    limit = mass * torch.where(all_ids, total, summed[:, -1:])
+    all_ids = k >= vocab
+    limit = mass * torch.where(all_ids.unsqueeze(1), total, summed[:, -1:])
     kept = in_k & ((summed - candidate < limit) | (rank == 0))
-    enough = (k <= width) | (~kept[:, -1] & (k >= vocab))
+    last_kept = values.gather(1, kept.sum(1, keepdim=True) - 1).squeeze(1)
+    enough = (last_kept > values[:, -1]) & (all_ids | (k <= width))
     return order, candidate.masked_fill(~kept, 0.0), enough
 
 
@@ -101,7 +102,7 @@ def _prepare(
     vocab = scores.size(1)
     best = scores.amax(1, keepdim=True)
     divisor = torch.where(temperature > 0, temperature, torch.ones_like(temperature))
-    weights = torch.exp((scores - best) / divisor.unsqueeze(1)).to(torch.float64)
+    weights = torch.exp((scores - best) / divisor.unsqueeze(1))
     limited = (top_k > 0) & (top_k < vocab)
     restricted = (limited | (top_p < 1)) & (temperature > 0)
     k = torch.where(limited, top_k, torch.full_like(top_k, vocab))
@@ -118,16 +119,17 @@ def _draw(
 ) -> torch.Tensor:
     vocab = scores.size(1)
     weights, restricted, k, mass = _prepare(scores, temperature, top_k, top_p)
-    summed = weights.cumsum(1)
+    summed = weights.cumsum(1, dtype=torch.float64)
     total = summed[:, -1:]
     plain = _first_past(summed, total, number)
     if not bool(restricted.any()):
         return plain
-    # Almost always a few hundred candidates are enough; the full sort gives the same order.
+    # Almost always a few hundred candidates are enough; a wider search gives the same order.
     width = min(vocab, 512)
     order, kept, enough = _best(scores, weights, total, k, mass, width)
-    if not bool((enough | ~restricted).all()):
-        order, kept, enough = _best(scores, weights, total, k, mass, vocab)
+    while width < vocab and not bool((enough | ~restricted).all()):
+        width = min(vocab, 16 * width)
+        order, kept, enough = _best(scores, weights, total, k, mass, width)
     summed = kept.cumsum(1)
     rank = _first_past(summed, summed[:, -1:], number)
     return torch.where(restricted, order.gather(1, rank.unsqueeze(1)).squeeze(1), plain)
@@ -144,7 +146,7 @@ def _draw_with_kernels(
     from metrale_kernels.sample import draw
 
     weights, restricted, k, mass = _prepare(scores, temperature, top_k, top_p)
-    total = weights.sum(1, keepdim=True)
+    total = weights.sum(1, keepdim=True, dtype=torch.float64)
     order, kept, _ = _best(scores, weights, total, k, mass, scores.size(1))
     rank = draw(kept, number).unsqueeze(1)
     return torch.where(restricted, order.gather(1, rank).squeeze(1), draw(weights, number))

@@ -26,7 +26,8 @@ def pools_for(lengths, blocks=64, dtype=torch.float32, seed=0):
 
 @pytest.fixture(params=[4, 6, 256], ids="tile {}".format)
 def tile(request, monkeypatch):
-    monkeypatch.setattr(attention, "TILE", request.param)
+    monkeypatch.setattr(attention, "PREFILL_TILE", request.param)
+    monkeypatch.setattr(attention, "DECODE_TILE", request.param * 3 * KV_HEADS * D)
 
 
 @pytest.mark.usefixtures("tile")
