@@ -27,8 +27,8 @@ def miss_reason(
     if len(chunk) < bs:
         return "block_not_full" if chunk else ""
     parent = path[-1] if path else trie.roots.get(adapter_id)
-    if parent and parent.child(chunk) and start + bs > limit:
-        return "last_token"
+    if parent and parent.child(chunk):
+        return "last_token" if start + bs > limit else "never_seen"  # stored after the lookup
     if trie.evicted.knows(parent.lineage if parent else root_lineage(adapter_id), chunk):
         return "evicted"
     if _stored_for_another(trie, tokens[: start + bs], adapter_id):

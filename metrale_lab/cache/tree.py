@@ -215,7 +215,6 @@ class PrefixTree:
         self._emit(NodeChanged(node.id, node.block, node.ref_count, node.pins, touched))
 
     def _grow(self, parent: Node, chunk: Chunk, block: int, access: Access) -> Node:
-        self._leaves.withdraw(parent)
         node = self._trie.grow(parent, chunk, block)
         node.ref_count = 2
         node.stamp, node.last_access_s = access

@@ -47,6 +47,16 @@ def test_an_eviction_that_frees_nothing_is_followed_by_the_next():
     assert cache.allocator.evicted_total == 3
 
 
+def test_exhaustion_after_evictions_that_freed_nothing():
+    cache = make_cache(num_blocks=2)
+    for block in store(cache, tokens(2 * BS)):
+        cache.pool.retain(block, 8, "manual")
+    with pytest.raises(KvCacheExhausted):
+        cache.allocator.alloc(9, "decode")
+    assert (cache.allocator.stored, cache.pool.free) == (0, 0)
+    assert [cache.pool.ref_count(block) for block in range(2)] == [1, 1]
+
+
 def test_alloc_takes_free_blocks_before_it_evicts():
     cache = make_cache(num_blocks=3)
     store(cache, tokens(2 * BS))

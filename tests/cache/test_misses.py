@@ -48,6 +48,11 @@ def test_a_full_last_block_that_is_not_cached_has_its_own_reason(tree):
     assert why(tree, tokens(3)) == "never_seen"
 
 
+def test_a_block_stored_after_the_lookup_was_not_seen_by_it(tree):
+    put(tree, tokens(3))
+    assert tree.explain_miss([*tokens(3), 1], BS, 0, 3 * BS) == "never_seen"
+
+
 def test_a_partial_tail_is_never_cached(tree):
     put(tree, tokens(2))
     assert why(tree, [*tokens(2), 5, 6]) == "block_not_full"
