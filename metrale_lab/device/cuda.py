@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
@@ -20,6 +21,7 @@ from metrale_lab.device.memory import LiveCount
 from metrale_lab.errors import DeviceFault, EngineStopped
 
 cuda: Any = torch.cuda  # its streams, events and graphs carry no types
+jit: Any = torch.jit
 
 _ANCHOR_AGE_S = 30.0  # a float32 of milliseconds is still exact to 2 microseconds after this
 _WARM_UP_RUNS = 2  # libraries and Triton set themselves up on first use, which no capture allows
@@ -120,7 +122,12 @@ class CudaStream(Stream):
         if self._fault is not None:
             return
         try:
-            with torch.inference_mode(), cuda.stream(self._stream):
+            # Without TorchScript's optimiser, which would compile inside a capture.
+            with (
+                torch.inference_mode(),
+                jit.optimized_execution(False),
+                cuda.stream(self._stream),
+            ):
                 work()
         except Exception as error:
             self._fault = error
@@ -144,7 +151,8 @@ class CudaStream(Stream):
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._stream.synchronize()
+            with suppress(RuntimeError):  # of a lost device, which its events have told
+                self._stream.synchronize()
 
     def _check_open(self) -> None:
         if self._closed:
