@@ -88,14 +88,16 @@ class GgufFile:
         rows = math.prod(info.shape[:-1])
         data = np.frombuffer(self._bytes, np.uint8, info.nbytes, info.offset).reshape(rows, -1)
         out = torch.empty((rows, info.shape[-1]), dtype=dtype)
+        bits = _as_numpy(out)
+        # numpy alone: torch's many small parallel copies crawl when other work has the cores
         for start in range(0, rows, _ROWS_AT_ONCE):
-            piece = data[start : start + _ROWS_AT_ONCE]
-            out[start : start + _ROWS_AT_ONCE] = torch.from_numpy(self._dequantise(piece, info))
+            values = self._dequantise(data[start : start + _ROWS_AT_ONCE], info)
+            bits[start : start + _ROWS_AT_ONCE] = _rounded(values, dtype)
         return out.reshape(info.shape)
 
     def _dequantise(self, rows: npt.NDArray[np.uint8], info: TensorInfo) -> npt.NDArray[np.float32]:
         if info.type == GGMLQuantizationType.F32:
-            return rows.view(np.float32).copy()
+            return rows.view(np.float32)
         if info.type == GGMLQuantizationType.F16:
             return rows.view(np.float16).astype(np.float32)
         try:
@@ -107,6 +109,20 @@ class GgufFile:
                 "dequantised; expected a float type or a quantisation of llama.cpp."
             ) from None
         return values
+
+
+def _as_numpy(tensor: Tensor) -> npt.NDArray[Any]:
+    """The tensor's memory; bfloat16, which numpy lacks, as its bits."""
+    bits = tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor
+    array: npt.NDArray[Any] = bits.numpy()
+    return array
+
+
+def _rounded(values: npt.NDArray[np.float32], dtype: torch.dtype) -> npt.NDArray[Any]:
+    if dtype != torch.bfloat16:
+        return values
+    packed: npt.NDArray[Any] = gguf.quants.quantize(values, GGMLQuantizationType.BF16)
+    return packed.view(np.uint16)
 
 
 def _map(path: Path) -> mmap.mmap:

@@ -56,6 +56,4 @@ class Detokenizer:
 
     def flush(self) -> str:
         """What a cut character left behind: U+FFFD, or nothing; then as new."""
-        rest = self._decoder.decode(b"", final=True)
-        self._decoder.reset()
-        return rest
+        return self._decoder.decode(b"", final=True)

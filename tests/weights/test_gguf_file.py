@@ -80,6 +80,8 @@ def test_every_value_and_tensor_type(every_type):
         expected = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
         loaded = ours.load(tensor.name, torch.float32)
         assert torch.equal(loaded, torch.from_numpy(expected.reshape(loaded.shape).copy()))
+        for dtype in (torch.bfloat16, torch.float16, torch.float64):
+            assert torch.equal(ours.load(tensor.name, dtype), loaded.to(dtype))
 
 
 @pytest.mark.weights

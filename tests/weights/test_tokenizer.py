@@ -270,6 +270,16 @@ def test_sentencepiece_folders_speak_spaces_and_bytes(tmp_path):
         assert ours.decode(ids) == backend.decode(ids) == text.removeprefix(" ")
 
 
+def test_prompts_are_neither_cut_nor_padded(folder, tmp_path):
+    backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    backend.enable_truncation(4)
+    backend.enable_padding(length=100)
+    backend.save(str(tmp_path / "tokenizer.json"))
+    ours = tokenizer_from_folder(tmp_path, 320)
+    assert ours.decode(ours.encode("a long prompt, short")) == "a long prompt, short"
+    assert len(ours.encode("z z z z z z")) < 100
+
+
 def test_a_decoder_that_is_not_known_is_refused(folder, tmp_path):
     described = json.loads((folder / "tokenizer.json").read_text())
     described["decoder"] = {"type": "WordPiece", "prefix": "##", "cleanup": True}
