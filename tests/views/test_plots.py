@@ -22,7 +22,7 @@ from metrale_lab.views.plots.feed import stretches
 from metrale_lab.views.plots.text import summary, text_twin
 from tests.trace.story import BLOCK_SIZE, NUM_BLOCKS, text_of, told
 
-NAMES = [name for name in plots.__all__ if name not in ("Picture", "Plots", "png_of")]
+NAMES = [name for name in plots.__all__ if name in dir(plots.Plots)]
 
 
 class Source:
@@ -91,6 +91,17 @@ def test_each_picture_has_a_short_text_twin(name: str) -> None:
     text = text_twin(name, full())
     assert text.startswith("**")
     assert 1 <= len(text.splitlines()) <= 5
+
+
+def test_a_montage_puts_pictures_below_each_other_in_columns() -> None:
+    source = full()
+    pictures = [draw(name, source) for name in ("memory", "reclaims", "graphs")]
+    png, shown = plots.montage(pictures, columns=2, dpi=50)
+    wide, high = (int.from_bytes(png[at : at + 4], "big") for at in (16, 20))
+    sizes = [50 * ax.figure.get_size_inches() for ax in pictures]
+    assert wide == 2 * 400 + 3 * 8
+    assert (shown["width"], shown["height"]) == (2 * wide, 2 * high)
+    assert high == pytest.approx(max(sizes[0][1] + 8 + sizes[2][1], sizes[1][1]) + 16, abs=2)
 
 
 def test_pictures_leave_pyplot_alone() -> None:
@@ -167,8 +178,8 @@ def test_prefix_tree_joins_unbranched_nodes_and_tells_who_holds_them() -> None:
     source = full()
     said = words(draw("prefix_tree", source))
     assert "16 block(s) stored" in said
-    assert "2 block(s), to token 8, held by 2" in said
-    assert "3 block(s), to token 12, evictable" in said
+    assert "2 block(s) to token 8, held by 2" in said
+    assert "3 block(s) to token 12, evictable" in said
     few = words(draw("prefix_tree", source, leaves=1))
     assert "2 older branch(es) not shown" in few
 

@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from metrale_lab.views.plots.blocks import block_map, memory, pool_over_time
-from metrale_lab.views.plots.canvas import Picture, png_of
+from metrale_lab.views.plots.canvas import Picture, montage, png_of
 from metrale_lab.views.plots.checks import graphs, invariants
 from metrale_lab.views.plots.feed import feed_timeline
 from metrale_lab.views.plots.prefix import prefix_tree, reclaims
@@ -27,6 +27,7 @@ __all__ = [
     "invariants",
     "latency",
     "memory",
+    "montage",
     "png_of",
     "pool_over_time",
     "prefix_tree",

@@ -149,7 +149,7 @@ def memory(source: PlotSource, ax: Axes | None = None, theme: str = "light") -> 
         ax.plot([left + size] * 2, [0.08, 0.92], color=look.background, linewidth=1.5)
         entries.append((paint, f"{part} {size_word(size)}"))
         left += size
-    legend(ax, look, entries, columns=min(5, len(entries)))
+    legend(ax, look, entries)
     return ax
 
 

@@ -7,10 +7,13 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.image import imsave
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.transforms import ScaledTranslation
 
@@ -39,6 +42,42 @@ def png_of(ax: Axes) -> bytes:
     return out.getvalue()
 
 
+def montage(
+    pictures: Sequence[Axes], columns: int = 2, dpi: int = 2 * _DPI
+) -> tuple[bytes, dict[str, int]]:
+    """Several pictures as one PNG, and its size in CSS pixels.
+
+    Each keeps its own size; the next goes into the shortest column.
+    """
+    images = [_pixels(ax, dpi) for ax in pictures]
+    gap = dpi // 6
+    wide = max(image.shape[1] for image in images)
+    heights = [0] * min(columns, len(images))
+    places: list[tuple[int, int]] = []
+    for image in images:
+        column = heights.index(min(heights))
+        places.append((heights[column], column * (wide + gap)))
+        heights[column] += image.shape[0] + gap
+    whole = np.empty((max(heights) + gap, len(heights) * (wide + gap) + gap, 4), np.uint8)
+    whole[:] = images[0][0, 0]  # its background
+    for image, (above, beside) in zip(images, places, strict=True):
+        top, left = above + gap, beside + gap
+        whole[top : top + image.shape[0], left : left + image.shape[1]] = image
+    out = io.BytesIO()
+    imsave(out, whole, format="png")
+    high, wide = (round(pixels * _DPI / dpi) for pixels in whole.shape[:2])
+    return out.getvalue(), {"width": wide, "height": high}
+
+
+def _pixels(ax: Axes, dpi: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    figure = ax.get_figure(root=True)
+    assert isinstance(figure, Figure)
+    figure.set_dpi(dpi)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()  # type: ignore[no-untyped-call]
+    return np.asarray(canvas.buffer_rgba()).copy()  # type: ignore[no-untyped-call]
+
+
 def sheet(ax: Axes | None, theme: str, size: tuple[float, float]) -> tuple[Axes, Theme]:
     """The Axes to draw on, dressed; without one a Figure of `size` inches is made for it."""
     look = theme_of(theme)
@@ -64,8 +103,20 @@ def bare(ax: Axes) -> None:
 def headline(ax: Axes, look: Theme, title: str, note: str = "") -> None:
     """Title on the left, a note in a quieter colour behind it."""
     ax.set_title(title, loc="left", color=look.ink, fontsize=11, fontweight="bold", pad=10)
-    if note:
+    if note and len(title) * 0.11 + len(note) * 0.075 < inches(ax):
         ax.set_title(note, loc="right", color=look.muted, fontsize=_SMALL, pad=10)
+
+
+def inches(ax: Axes) -> float:
+    """About how wide the Axes is, before any layout ran."""
+    figure = ax.get_figure(root=True)
+    assert isinstance(figure, Figure)
+    wide = float(figure.get_size_inches()[0])
+    place = ax.get_subplotspec()
+    if place is None:
+        return wide * ax.get_position().width
+    beside = place.get_gridspec().ncols
+    return wide if beside == 1 else 0.8 * wide / beside  # labels of neighbours take the rest
 
 
 def empty(ax: Axes, look: Theme, words: str) -> Axes:
@@ -131,25 +182,25 @@ def _fill(paint: Paint, look: Theme) -> dict[str, Any]:
     }
 
 
-def legend(
-    ax: Axes,
-    look: Theme,
-    paints: Iterable[tuple[Paint, str]],
-    columns: int = 0,
-    below: float = 0.06,
-) -> None:
-    """A legend `below` inches under the axis: each word's colour, hatch, and what to say of it."""
+def legend(ax: Axes, look: Theme, paints: Iterable[tuple[Paint, str]], below: float = 0.06) -> None:
+    """A legend `below` inches under the axis: each word's colour, hatch, and what to say of it.
+
+    As many entries in a row as the Axes is wide.
+    """
     entries: Sequence[tuple[Paint, str]] = list(paints)
     if not entries:
         return
     figure = ax.get_figure(root=True)
     assert isinstance(figure, Figure)
+    widths = [0.45 + 0.075 * len(text) for _, text in entries]
+    fitting = len(entries) if sum(widths) < inches(ax) else int(inches(ax) / max(widths))
+    rows = -(-len(entries) // max(1, fitting))
     ax.legend(
         handles=[Patch(label=text, **_fill(paint, look)) for paint, text in entries],
         loc="upper left",
         bbox_to_anchor=(0.0, 0.0),
         bbox_transform=ax.transAxes + ScaledTranslation(0, -below, figure.dpi_scale_trans),
-        ncols=columns or len(entries),
+        ncols=-(-len(entries) // rows),
         frameon=False,
         fontsize=_SMALL,
         labelcolor=look.ink,

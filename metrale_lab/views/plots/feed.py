@@ -62,8 +62,7 @@ def feed_timeline(
     headline(ax, look, "Feed timeline", note)
     seen = {piece.word for piece in pieces}
     shown = [word for word in look.lanes if word in seen]
-    half = (len(shown) + 1) // 2 if len(shown) > 6 else len(shown)
-    legend(ax, look, [(look.lanes[word], word) for word in shown], columns=half, below=0.42)
+    legend(ax, look, [(look.lanes[word], word) for word in shown], below=0.42)
     return ax
 
 

@@ -18,6 +18,7 @@ from metrale_lab.views.plots.canvas import (
     empty,
     hatch_colour,
     headline,
+    inches,
     legend,
     sheet,
 )
@@ -56,7 +57,7 @@ def prefix_tree(
     chains, hidden = chains_of(state, leaves)
     rows = 1 + max((chain.row for chain in chains), default=0.0)
     levels = 1 + max((chain.level for chain in chains), default=0)
-    ax, look = sheet(ax, theme, (max(8.0, 2.6 * levels), 0.95 + 0.56 * max(2.0, rows)))
+    ax, look = sheet(ax, theme, (max(8.0, min(13.0, 2.6 * levels)), 0.95 + 0.56 * max(2.0, rows)))
     bare(ax)
     stored = len(state.nodes)
     note = f"{stored} block(s) stored" + (f", {hidden} older branch(es) not shown" * bool(hidden))
@@ -66,12 +67,12 @@ def prefix_tree(
     columns = max(levels, 2)
     ax.set_xlim(-0.02, columns * _APART - (_APART - _WIDE) + 0.02)
     ax.set_ylim(max(2.0, rows) - 0.55, -0.55)
-    texts, letters = text_of(source), 22 if levels > 2 else 42
+    texts, letters = text_of(source), int(10.5 * inches(ax) / columns) - 2
     for chain in chains:
         _link(ax, look, chain)
     for chain in chains:
         text = "" if texts is None else drawable(shortened(texts(chain.tokens()), letters))
-        _draw(ax, look, chain, text)
+        _draw(ax, look, chain, text, letters)
     words = (
         (look.blocks["shared"], "in use by a sequence"),
         (look.blocks["cached"], "kept by the cache alone: evictable"),
@@ -124,7 +125,7 @@ def _link(ax: Axes, look: Theme, chain: Chain) -> None:
     ax.plot([start, middle, middle, end], rows, color=look.muted, linewidth=1.1, zorder=1)
 
 
-def _draw(ax: Axes, look: Theme, chain: Chain, text: str) -> None:
+def _draw(ax: Axes, look: Theme, chain: Chain, text: str, letters: int) -> None:
     paint = look.blocks["shared" if chain.used else "cached"]
     left, top = chain.level * _APART, chain.row - _HIGH / 2
     ax.add_patch(
@@ -146,10 +147,11 @@ def _draw(ax: Axes, look: Theme, chain: Chain, text: str) -> None:
     use = f"held by {holders}" if holders else "evictable"
     pins = ", pinned" if last.pins else ""
     adapter = f", adapter {last.adapter_id}" if last.adapter_id else ""
-    facts = f"{len(chain.nodes)} block(s), to token {last.depth_tokens}, {use}{pins}{adapter}"
+    facts = f"{len(chain.nodes)} block(s) to token {last.depth_tokens}, {use}{pins}{adapter}"
     say: dict[str, Any] = {"ha": "left", "va": "center", "zorder": 4, "clip_on": True}
     words = text or f"node {chain.nodes[0].node}"
     ax.text(left + 0.075, chain.row - 0.16, words, color=look.ink, fontsize=8.5, **say)
+    facts = shortened(facts, int(1.35 * letters))
     ax.text(left + 0.075, chain.row + 0.19, facts, color=look.muted, fontsize=6.6, **say)
 
 
@@ -158,6 +160,7 @@ def shortened(text: str, letters: int) -> str:
     one = " ".join(text.split())
     if len(one) <= letters:
         return one
+    letters = max(letters, 4)
     tail = letters // 3
     return f"{one[: letters - tail - 1]}…{one[-tail:]}"
 
