@@ -131,6 +131,24 @@ def test_poisoned_blocks_change_nothing(loaded: LoadedModel, capture: bool) -> N
     assert clean == poisoned
 
 
+@pytest.mark.parametrize("poison", [True, False])
+def test_a_block_that_had_an_owner_comes_fresh_to_the_next(
+    loaded: LoadedModel, poison: bool
+) -> None:
+    with opened(loaded, poison=poison, prefix_cache=False, capture=False) as model:
+        old, _ = start(model, prompt(24))
+        blocks = list(old.block_table)
+        model.free_sequence(old)
+        new, _ = start(model, prompt(16))
+        assert model.reserve_decode_block(new) == 1
+        model.default_stream.synchronize()
+        assert sorted(new.block_table) == blocks
+        for pool in (model.steps.pools.k, model.steps.pools.v):
+            reserved, written = pool[:, new.block_table[-1]], pool[:, new.block_table[:-1]]
+            assert bool(reserved.isnan().all() if poison else (reserved == 0).all())
+            assert bool(written.isfinite().all())
+
+
 @pytest.mark.parametrize("block_size", [1, 2, 64])
 def test_block_sizes_give_the_same_tokens(loaded: LoadedModel, block_size: int) -> None:
     expected = []
