@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any, Protocol
 
 from matplotlib.axes import Axes
 
 from metrale_lab.views.plots.blocks import size_word
-from metrale_lab.views.plots.canvas import bare, box, empty, headline, sheet
+from metrale_lab.views.plots.canvas import bare, box, empty, headline, inches, sheet
 from metrale_lab.views.plots.source import PlotSource, state_of
 
 
@@ -22,7 +23,7 @@ def invariants(source: CheckSource, ax: Axes | None = None, theme: str = "light"
     table = source.check()
     rows = list(table.itertuples())
     broken = sum(not one.holds for one in rows)
-    ax, look = sheet(ax, theme, (8.0, 0.65 + 0.25 * max(2, len(rows))))
+    ax, look = sheet(ax, theme, (8.0, 0.65 + 0.28 * max(2, len(rows))))
     bare(ax)
     note = f"{broken} of {len(rows)} broken" if broken else f"all {len(rows)} hold"
     headline(ax, look, "Laws", note if rows else "")
@@ -35,12 +36,14 @@ def invariants(source: CheckSource, ax: Axes | None = None, theme: str = "light"
         say: dict[str, Any] = {"va": "center", "fontsize": 9}
         ax.text(0.012, place, "✓" if one.holds else "✗", color=colour, fontweight="bold", **say)
         ax.text(0.04, place, str(one.law), color=look.ink, fontweight="bold", **say)
-        ax.text(0.13, place, str(one.detail or "holds"), color=_tone(look, one), **say)
+        words = _in_two_lines(str(one.detail or "holds"), int(12.5 * inches(ax)))
+        tone = {"color": look.muted if one.holds else look.bad, "fontsize": 7.8}
+        ax.text(0.09, place, words, **(say | tone | {"linespacing": 1.05}))
     return ax
 
 
-def _tone(look: Any, one: Any) -> Any:
-    return look.muted if one.holds else look.bad
+def _in_two_lines(text: str, letters: int) -> str:
+    return "\n".join(textwrap.wrap(text, letters, max_lines=2, placeholder=" …"))
 
 
 def graphs(source: PlotSource, ax: Axes | None = None, theme: str = "light") -> Axes:
