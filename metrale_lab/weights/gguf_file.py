@@ -88,7 +88,7 @@ class GgufFile:
         rows = math.prod(info.shape[:-1])
         data = np.frombuffer(self._bytes, np.uint8, info.nbytes, info.offset).reshape(rows, -1)
         out = torch.empty((rows, info.shape[-1]), dtype=dtype)
-        bits = _as_numpy(out)
+        bits = as_numpy(out)
         # numpy alone: torch's many small parallel copies crawl when other work has the cores
         for start in range(0, rows, _ROWS_AT_ONCE):
             values = self._dequantise(data[start : start + _ROWS_AT_ONCE], info)
@@ -111,7 +111,7 @@ class GgufFile:
         return values
 
 
-def _as_numpy(tensor: Tensor) -> npt.NDArray[Any]:
+def as_numpy(tensor: Tensor) -> npt.NDArray[Any]:
     """The tensor's memory; bfloat16, which numpy lacks, as its bits."""
     bits = tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor
     array: npt.NDArray[Any] = bits.numpy()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from metrale_lab.errors import ModelFormatError
 from metrale_lab.weights.fields import Fields
-from metrale_lab.weights.gguf_file import GgufFile
+from metrale_lab.weights.gguf_file import GgufFile, as_numpy
 from metrale_lab.weights.spec import ARCHITECTURES, ModelSpec, RopeScaling, check_heads
 
 _FLOATS = {"F16": torch.float16, "BF16": torch.bfloat16}
@@ -80,8 +81,10 @@ def half_split(weight: Tensor, heads: int) -> Tensor:
     first and second halves of each head forming the pairs. `heads` counts those of this very
     tensor: key projections of grouped-query attention have fewer than query projections.
     """
-    pairs = weight.reshape(heads, -1, 2, *weight.shape[1:])  # [heads, head_dim / 2, 2, ...]
-    return pairs.transpose(1, 2).reshape(weight.shape)
+    rows = as_numpy(weight)
+    pairs = rows.reshape(heads, -1, 2, *rows.shape[1:])  # [heads, head_dim / 2, 2, ...]
+    halves = np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)
+    return torch.from_numpy(halves).view(weight.dtype)
 
 
 def _load(file: GgufFile, spec: ModelSpec, name: str) -> Tensor:
