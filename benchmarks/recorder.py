@@ -7,15 +7,24 @@ from __future__ import annotations
 
 import math
 import tracemalloc
+from collections.abc import Callable
 from time import perf_counter
 
-from metrale_lab.trace.events import BlockEvent, SequenceOpened, TickEnded, TickStarted, TokenEvent
+from metrale_lab.trace.events import (
+    BlockEvent,
+    Event,
+    SequenceOpened,
+    TickEnded,
+    TickStarted,
+    TokenEvent,
+    unobserved,
+)
 from metrale_lab.trace.recorder import Recorder
 
 EVENTS_PER_TICK = 40
 
 
-def tick(recorder: Recorder, step: int) -> None:
+def tick(recorder: Callable[[Event], None], step: int) -> None:
     """A tick as a busy engine tells it: tokens, and blocks that come and go."""
     recorder(TickStarted(step))
     for index in range(EVENTS_PER_TICK // 2 - 1):
@@ -32,52 +41,55 @@ def fresh(capacity: int) -> Recorder:
     return recorder
 
 
-def timed_ticks(recorder: Recorder, ticks: int) -> float:
-    """Microseconds per event, making the event included."""
-    begin = perf_counter()
+def per_event_us(work: Callable[[], object], events: int) -> float:
+    """Microseconds per event of the fastest of five runs: others may use the machine too."""
+    times = []
+    for _ in range(5):
+        begin = perf_counter()
+        work()
+        times.append(perf_counter() - begin)
+    return min(times) / events * 1e6
+
+
+def run(recorder: Callable[[Event], None], ticks: int) -> None:
     for step in range(ticks):
         tick(recorder, step)
-    return (perf_counter() - begin) / ticks / EVENTS_PER_TICK * 1e6
+
+
+def append(events: int) -> None:
+    recorder, event = fresh(1_000_000), TickStarted(0)
+    for _ in range(events):
+        recorder(event)
 
 
 def main() -> None:
-    nothing = Recorder.__call__
-    Recorder.__call__ = lambda self, event: None  # type: ignore[method-assign]
-    making_us = timed_ticks(fresh(1000), 5000)
-    Recorder.__call__ = nothing  # type: ignore[method-assign]
-
-    event = TickStarted(0)
-    recorder = fresh(10_000_000)
-    begin = perf_counter()
-    for _ in range(40_000):
-        recorder(event)
-    print(f"append alone           {(perf_counter() - begin) / 40_000 * 1e6:8.3f} us an event")
-
-    recorder = fresh(1_000_000)
-    busy_us = timed_ticks(recorder, 1000)
-    print(f"make and append        {busy_us:8.3f} us an event (making it: {making_us:.3f})")
-
-    begin = perf_counter()
-    recorder.state()
-    print(f"fold, reader's side    {(perf_counter() - begin) / 40_000 * 1e6:8.3f} us an event")
-
-    unread_us = timed_ticks(fresh(4000), 5000) - making_us
-    print(f"append, never read     {unread_us:8.3f} us an event (folds as it goes)")
+    ticks, capacity = 500, 1_000_000
+    events = ticks * EVENTS_PER_TICK
+    making_us = per_event_us(lambda: run(unobserved, ticks), events)
+    busy_us = per_event_us(lambda: run(fresh(capacity), ticks), events)
+    unread_us = per_event_us(lambda: run(fresh(1000), ticks), events)
+    unfolded = [fresh(capacity) for _ in range(5)]
+    for recorder in unfolded:
+        run(recorder, ticks)
+    fold_us = per_event_us(lambda: unfolded.pop().state(), events)
+    print(
+        f"append alone             {per_event_us(lambda: append(10_000), 10_000):6.3f} us an event"
+    )
+    print(f"make                     {making_us:6.3f} us an event")
+    print(f"make and append          {busy_us:6.3f} us an event")
+    print(f"the same, never read     {unread_us:6.3f} us an event (folds as it goes)")
+    print(f"fold, reader's side      {fold_us:6.3f} us an event")
 
     tracemalloc.start()
-    recorder = fresh(1_000_000)
-    timed_ticks(recorder, 2500)
+    recorder = fresh(capacity)
+    run(recorder, 2500)
     recorder.state()
-    per_event = tracemalloc.get_traced_memory()[0] / 100_000
+    per_event = tracemalloc.get_traced_memory()[0] / (2500 * EVENTS_PER_TICK)
     tracemalloc.stop()
-    print(f"memory                 {per_event:8.0f} bytes an event kept")
+    print(f"memory                   {per_event:6.0f} bytes an event kept")
 
-    large = Recorder(65_536, 16)
-    large(TickStarted(0))
-    begin = perf_counter()
-    large.state().snapshot()
-    print(f"snapshot, 65,536 blocks {(perf_counter() - begin) * 1e3:7.3f} ms")
-    print(f"events a tick that stay within 1 % of 30 ms: {300 / busy_us:.0f}")
+    state = Recorder(65_536, 16).state()
+    print(f"snapshot, 65,536 blocks  {per_event_us(state.snapshot, 1) / 1e3:6.3f} ms")
 
 
 if __name__ == "__main__":
