@@ -11,6 +11,7 @@ from metrale_lab.trace.events import EngineFault, Observer
 
 _KEPT = 1000
 _log = logging.getLogger("metrale_lab")
+_log.addHandler(logging.NullHandler())  # silent unless the user asks
 
 
 @dataclass(frozen=True, slots=True)

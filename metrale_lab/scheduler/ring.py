@@ -54,17 +54,18 @@ class Ring:
             raise
 
     def take(self, rows: int) -> RingSlot:
-        """The next slot, its cells set to `NO_ID`; refused while its last result is unread."""
-        slot = self.slots[self._next]
+        """The next free slot, its cells set to `NO_ID`; refused while all results are unread."""
         if rows > self.max_rows:
             raise MetraleError(
                 f"{rows} rows do not fit into a ring of {self.max_rows}. Lower max_batch."
             )
-        if slot.busy:
+        in_turn = [*self.slots[self._next :], *self.slots[: self._next]]
+        slot = next((one for one in in_turn if not one.busy), None)
+        if slot is None:
             raise MetraleError(
                 f"all {len(self.slots)} ring slots hold unread results. Settle a step first."
             )
-        self._next = (self._next + 1) % len(self.slots)
+        self._next = (slot.number + 1) % len(self.slots)
         slot.busy = True
         slot.view.numpy("uint32")[:] = np.uint32(NO_ID)
         return slot

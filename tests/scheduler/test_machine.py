@@ -1,0 +1,113 @@
+"""The whole scheduler under anything in any order: laws after each tick, the oracle at the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from metrale_lab.errors import KvCacheExhausted
+from metrale_lab.trace import events as ev
+from tests.harness import ScriptedDevice, World
+
+happened: Counter[str] = Counter()
+prompts = st.builds(
+    lambda shared, own: (*range(shared), *own),
+    st.sampled_from([0, 3, 8, 12]),
+    st.lists(st.integers(20, 40), min_size=1, max_size=8),
+)
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    @initialize(
+        router=st.sampled_from(["sync", "async", "async"]),
+        completion=st.sampled_from(["at_once", "lag", "newest_first"]),
+        num_blocks=st.integers(6, 14),
+        watermark=st.sampled_from([None, 0, 0, 3]),
+        chunk=st.sampled_from([0, 5]),
+        cache=st.sampled_from([True, True, False]),
+    )
+    def build(self, router, completion, num_blocks, watermark, chunk, cache):
+        self.world = World(
+            router,
+            device=ScriptedDevice(completion),
+            eos=frozenset({7}),
+            num_blocks=num_blocks,
+            block_size=4,
+            max_batch=3,
+            admit_watermark=watermark,
+            max_prefill_tokens=chunk,
+            prefix_cache=cache,
+            max_seq_len=64,
+        )
+
+    @rule(
+        prompt=prompts,
+        max_tokens=st.integers(1, 14),
+        temperature=st.sampled_from([0.0, 0.0, 0.8]),
+        priority=st.sampled_from([0, 0, 0, 1, -1]),
+        min_tokens=st.sampled_from([0, 0, 1]),
+        stops=st.sampled_from([(), (), (11, 12, 13), tuple(range(30))]),
+        logprobs=st.sampled_from([0, 0, 0, 0, 2]),
+    )
+    def submit(self, prompt, max_tokens, **arguments):
+        arguments["stop_token_ids"] = arguments.pop("stops")
+        try:
+            self.world.submit(*prompt, max_tokens=max_tokens, **arguments)
+        except KvCacheExhausted:
+            happened["refused"] += 1
+
+    @rule(count=st.integers(1, 6))
+    def tick(self, count):
+        self.world.tick(count)
+
+    @rule(data=st.data())
+    def cancel(self, data):
+        if self.world.requests:
+            data.draw(st.sampled_from(self.world.requests)).cancel()
+
+    @rule(data=st.data())
+    def time_is_over(self, data):
+        rows = self.world.scheduler.rows.live
+        if rows:
+            data.draw(st.sampled_from(rows)).deadline_s = 0.0
+
+    @rule(blocks=st.integers(0, 4))
+    def hold(self, blocks):
+        try:
+            self.world.scheduler.hold_blocks(blocks)
+        except KvCacheExhausted:
+            happened["hold refused"] += 1
+
+    @rule(after=st.integers(1, 12))
+    def fault(self, after):
+        self.world.device.fail_in = after
+
+    def teardown(self):
+        world = self.world
+        world.scheduler.hold_blocks(0)
+        world.finish()
+        world.device.fail_in = None
+        happened["ahead"] += world.counters.ahead_launches
+        happened["discarded"] += len(world.discarded)
+        happened["rolled back"] += world.counters.rolled_back_blocks
+        happened["preempted"] += len(world.told(ev.Preempted))
+        happened["faults"] += len(world.told(ev.EngineFault))
+        happened["evicted"] += sum(tick.evicted_blocks for tick in world.told(ev.TickEnded))
+        happened["reused"] += sum(one.reused_tokens for one in world.told(ev.PrefixLookup))
+
+
+def test_anything_in_any_order():
+    happened.clear()
+    SchedulerMachine.TestCase.settings = settings(
+        max_examples=120,
+        stateful_step_count=25,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    SchedulerMachine.TestCase().runTest()
+    stressed = ("ahead", "discarded", "rolled back", "preempted", "faults", "evicted", "reused")
+    assert all(happened[one] for one in stressed), happened
