@@ -116,9 +116,7 @@ class LabConfig:
         known = [field.name for field in dataclasses.fields(self)]
         for name in overrides:
             if name not in known:
-                raise InvalidConfig(
-                    f"{name}: no such field. LabConfig has: {', '.join(known)}."
-                )
+                raise InvalidConfig(f"{name}: no such field. LabConfig has: {', '.join(known)}.")
         return dataclasses.replace(self, **overrides)
 
 
@@ -179,9 +177,8 @@ def _check(name: str, value: Any) -> None:
             _refuse(name, value, "a text or None")
     elif name == "kv_dtype":
         _check_kv_dtype(value)
-    elif name == "adapters":
-        if not isinstance(value, tuple):
-            _refuse(name, value, "a tuple of 'name=path'")
+    elif name == "adapters" and not isinstance(value, tuple):
+        _refuse(name, value, "a tuple of 'name=path'")
     if name in _NOT_YET and value != _NOT_YET[name]:
         _refuse(name, value, f"{_NOT_YET[name]!r} (this version of the engine has no more)")
     if name == "preempt" and value != "requeue":

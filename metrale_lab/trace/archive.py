@@ -104,6 +104,17 @@ class ArchiveView:
             return list(self.stamped(since))
         return [one for one in self.stamped(since) if isinstance(one.event, kind)]
 
+    def until(self, step: int) -> ArchiveView:
+        """The same without what came after tick `step`."""
+        parts: list[tuple[Segment, int]] = []
+        for segment, length in self._parts:
+            for index in range(length):
+                event = segment.events[index]
+                if type(event) is TickEnded and event.step >= step:
+                    return ArchiveView([*parts, (segment, index + 1)])
+            parts.append((segment, length))
+        return self
+
     def state_at(self, step: int) -> LabState:
         """The state right after tick `step`, or the last one before a later `step`.
 

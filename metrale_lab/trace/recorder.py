@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -181,6 +181,12 @@ class Recorder:
             self.generation += 1
             self._begin(state)
 
+    def take_in(self, events: Iterable[tuple[float, int, Event]]) -> None:
+        """Add recorded events with their times (seconds since the start) and ticks."""
+        with self._lock:
+            self._pending.extend(events)
+            self._publish()
+
     def _begin(self, state: LabState) -> None:
         self._archive = Archive(state, self.capacity)
         self._pending: list[tuple[float, int, Event]] = []  # of the running tick
@@ -264,6 +270,15 @@ class RecordView:
         """The state right after tick `step`; `TraceIncomplete` when its events are gone."""
         return self._archive.state_at(step)
 
+    def view(self) -> RecordView:
+        """Itself: a moment is its own view."""
+        return self
+
+    def until(self, step: int) -> RecordView:
+        """The moment right after tick `step`; `TraceIncomplete` when its events are gone."""
+        history = tuple(row for row in self.history if row.step <= step)
+        return RecordView(self.state_at(step), self._archive.until(step), history)
+
 
 def rebased(event: Event, started: float) -> Event:
     """The event with its own clock times counted from `started`."""
@@ -313,3 +328,12 @@ def _append_us(repeats: int = 2000) -> float:
     for _ in range(repeats):
         scratch(event)
     return (perf_counter() - begin) / repeats * 1e6
+
+
+def replayed(
+    num_blocks: int, block_size: int, events: Iterable[tuple[float, int, Event]]
+) -> RecordView:
+    """The record that events with their times (seconds since the start) and ticks make up."""
+    recorder = Recorder(num_blocks, block_size, capacity=2**62, started=0.0)
+    recorder.take_in(events)
+    return recorder.view()

@@ -149,7 +149,7 @@ class Feed:
 
     def _refresh_status(self, state: LabState, dropped: int, now: float) -> None:
         lab, status = self._lab, self.status
-        status.name, status.paused, status.paused_by = lab.name, lab.paused, lab.paused_by
+        status.name, status.paused, status.paused_by = lab.name, bool(lab.paused_by), lab.paused_by
         status.closed, status.held, status.dropped = lab.closed, lab.held_blocks, dropped
         status.pace = lab.ticks_per_s
         status.memory = memory_parts(state)

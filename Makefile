@@ -1,0 +1,71 @@
+# Metrale Lab. `make lab` sets everything up and opens the notebooks; `make test` is what CI runs.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# Machines with an NVIDIA driver take the torch that fits it; all others the pinned CPU version.
+CONSTRAINTS ?= $(if $(shell command -v nvidia-smi 2>/dev/null),,-c constraints.txt)
+INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX),)
+OPEN ?= $(if $(DISPLAY)$(WAYLAND_DISPLAY),1,0)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: lab test lint types layers unit js notebooks browser bench clean
+
+lab: $(VENV)/.lab
+	$(BIN)/metrale-lab fetch smollm2
+	mkdir -p build
+	$(BIN)/metrale-lab notebooks run notebooks/00_quickstart.ipynb --html build/quickstart.html --artifacts build/notebooks
+	@echo
+	@echo "The quickstart has run: open build/quickstart.html to see it."
+	@echo "To work with it:        $(BIN)/metrale-lab lab"
+	@if [ "$(OPEN)" = 1 ]; then $(BIN)/metrale-lab lab; fi
+
+test: lint types layers unit js notebooks browser
+	@echo "make test: everything passed"
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.test
+	$(BIN)/mypy
+
+layers: $(VENV)/.test
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.test
+	$(BIN)/metrale-lab fetch smollm2
+	$(BIN)/python -m pytest -m "not browser and not notebook"
+
+js:
+	@if command -v node >/dev/null; then node --test tests/js/*.test.mjs; \
+	elif [ "$$CI" = true ]; then echo "node is missing"; exit 1; \
+	else echo "skipped: the JavaScript tests need node"; fi
+
+notebooks: $(VENV)/.test
+	$(BIN)/python -m pytest -m notebook
+
+browser: $(VENV)/.test
+	$(BIN)/python -m pytest -m browser
+
+bench: $(VENV)/.test
+	$(BIN)/python benchmarks/decode.py
+	$(BIN)/python benchmarks/gil.py
+	$(BIN)/python benchmarks/recorder.py
+
+$(VENV)/.python:
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.lab: $(VENV)/.python pyproject.toml constraints.txt
+	@echo "Installing: about 0.5 GB of downloads with PyTorch's CPU build, several GB with a CUDA build."
+	@echo "(On a machine without a GPU, TORCH_INDEX=https://download.pytorch.org/whl/cpu keeps it small.)"
+	$(BIN)/python -m pip install -q $(INDEX) $(CONSTRAINTS) -e .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.lab
+	$(BIN)/python -m pip install -q $(INDEX) $(CONSTRAINTS) -e ".[test]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,187 @@
+"""From a model's name and a configuration to the parts of a running lab."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from metrale_lab.config import LabConfig
+from metrale_lab.device import open_device
+from metrale_lab.device.base import Device
+from metrale_lab.engine import Model
+from metrale_lab.engine.build import build_model
+from metrale_lab.engine.settings import EngineSettings
+from metrale_lab.errors import InvalidConfig
+from metrale_lab.scheduler.settings import SchedulerSettings
+from metrale_lab.trace.events import Observer
+from metrale_lab.weights.fetch import resolve_model
+from metrale_lab.weights.load import LoadedModel, load_model
+from metrale_lab.weights.spec import ModelSpec
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DETERMINISTIC_BLOCKS = 512
+DETERMINISTIC_THREADS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A model that is ready to serve, with the configuration it really has."""
+
+    model: Model
+    tokenizer: Any
+    config: LabConfig
+    model_name: str
+
+
+def assemble(
+    source: str | Path | Model,
+    config: LabConfig,
+    observe: Callable[[int, int], Observer],
+) -> Assembly:
+    """Load and build the model.
+
+    `observe(num_blocks, block_size)` makes the observer once the pool's size is known.
+    """
+    if isinstance(source, Model):
+        return _adopt(source, config, observe)
+    device = open_device(config.device, threads=_threads(config))
+    try:
+        dtype = DTYPES.get(config.dtype)
+        if dtype is None and device.name == "cpu":
+            dtype = torch.float32
+        path = resolve_model(str(source), offline=config.offline or _offline_by_environment())
+        loaded = load_model(path, dtype)
+        resolved = _resolve(config, loaded, device, dtype or loaded.spec.dtype)
+        observer = observe(_number(resolved.num_blocks), resolved.block_size)
+        model = build_model(loaded, _engine_settings(resolved), device, observer)
+    except BaseException:
+        device.close()
+        raise
+    return Assembly(model, loaded.tokenizer, resolved, str(source))
+
+
+def scheduler_settings(config: LabConfig, model_name: str) -> SchedulerSettings:
+    """What of the configuration concerns the scheduler."""
+    return SchedulerSettings(
+        max_batch=config.max_batch,
+        max_prefill_tokens=config.max_prefill_tokens,
+        max_seq_len=_number(config.max_seq_len),
+        router="async" if config.scheduler == "async" else "sync",
+        admit_watermark=config.admit_watermark,
+        seed=config.seed,
+        deterministic=config.deterministic,
+        model_name=model_name,
+    )
+
+
+def default_num_blocks(
+    spec: ModelSpec, config: LabConfig, max_seq_len: int, kv_dtype: torch.dtype, free_memory: int
+) -> int:
+    """Blocks that `max_batch` full sequences need, at most a quarter of free memory, at least 1."""
+    wanted = config.max_batch * -(-max_seq_len // config.block_size)
+    if config.deterministic:
+        return min(wanted, DETERMINISTIC_BLOCKS)
+    return max(1, min(wanted, free_memory // 4 // block_bytes(spec, config.block_size, kv_dtype)))
+
+
+def block_bytes(spec: ModelSpec, block_size: int, kv_dtype: torch.dtype) -> int:
+    """Bytes of one block index over all layers, K and V."""
+    values = block_size * spec.num_kv_heads * spec.head_dim * spec.num_layers * 2
+    return values * kv_dtype.itemsize
+
+
+def _adopt(model: Model, config: LabConfig, observe: Callable[[int, int], Observer]) -> Assembly:
+    total = model.num_total_blocks()
+    for field, asked, there in (
+        ("num_blocks", config.num_blocks, total),
+        ("max_seq_len", config.max_seq_len, None),
+    ):
+        if asked is not None and there is not None and asked != there:
+            raise InvalidConfig(f"{field}={asked}: the given model was built with {there}.")
+    observer = observe(total, model.block_size)
+    if hasattr(model, "observe"):
+        model.observe(observer)
+    max_seq_len = min(config.max_seq_len or model.max_seq_len, model.max_seq_len)
+    resolved = dataclasses.replace(
+        config, num_blocks=max(total, 1), block_size=model.block_size, max_seq_len=max_seq_len
+    )
+    return Assembly(model, getattr(model, "tokenizer", None), resolved, type(model).__name__)
+
+
+def _resolve(
+    config: LabConfig, loaded: LoadedModel, device: Device, dtype: torch.dtype
+) -> LabConfig:
+    spec = loaded.spec
+    max_seq_len = config.max_seq_len or spec.max_positions
+    if max_seq_len > spec.max_positions:
+        raise InvalidConfig(
+            f"max_seq_len={max_seq_len}: allowed is at most {spec.max_positions}, "
+            f"the context of {spec.name}."
+        )
+    kv_name = config.kv_dtype.split("/")[0]
+    kv_dtype = DTYPES.get(kv_name, dtype)
+    num_blocks = config.num_blocks or default_num_blocks(
+        spec, config, max_seq_len, kv_dtype, device.free_memory()
+    )
+    _check_fits(num_blocks, spec, config, kv_dtype, device)
+    return dataclasses.replace(
+        config,
+        num_blocks=num_blocks,
+        max_seq_len=max_seq_len,
+        device=device.name,
+        dtype=_dtype_name(dtype),
+        kv_dtype=_dtype_name(kv_dtype),
+        weights="exact",
+        ssm_slots=config.ssm_slots or config.max_batch + 1,
+        threads=torch.get_num_threads(),
+    )
+
+
+def _check_fits(
+    num_blocks: int, spec: ModelSpec, config: LabConfig, kv_dtype: torch.dtype, device: Device
+) -> None:
+    asked = (num_blocks + 1) * block_bytes(spec, config.block_size, kv_dtype)
+    free = device.free_memory()
+    if asked > free:
+        raise InvalidConfig(
+            f"num_blocks={num_blocks}: the pool would take {asked / 2**30:.1f} GiB, "
+            f"{free / 2**30:.1f} GiB are free. Lower num_blocks or block_size."
+        )
+
+
+def _engine_settings(config: LabConfig) -> EngineSettings:
+    return EngineSettings(
+        num_blocks=_number(config.num_blocks),
+        block_size=config.block_size,
+        max_batch=config.max_batch,
+        max_seq_len=_number(config.max_seq_len),
+        dtype=DTYPES[config.dtype],
+        kv_dtype=DTYPES[config.kv_dtype],
+        prefix_cache=config.prefix_cache,
+        poison=config.poison,
+    )
+
+
+def _threads(config: LabConfig) -> int | None:
+    return (
+        DETERMINISTIC_THREADS if config.deterministic and config.threads is None else config.threads
+    )
+
+
+def _offline_by_environment() -> bool:
+    return os.environ.get("METRALE_OFFLINE", "") not in ("", "0")
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _number(value: int | None) -> int:
+    assert value is not None
+    return value

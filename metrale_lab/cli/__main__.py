@@ -1,0 +1,5 @@
+"""`python -m metrale_lab.cli`."""
+
+from metrale_lab.cli.app import main
+
+main()

@@ -1,0 +1,201 @@
+"""One notebook in one fresh kernel, and what a failure leaves behind."""
+
+from __future__ import annotations
+
+import ast
+import enum
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+_LEAVE_EVIDENCE = """
+def _leave_evidence(folder):
+    import sys
+    if "metrale_lab" not in sys.modules:
+        return
+    import metrale_lab
+    for number, lab in enumerate(metrale_lab.labs()):
+        figure = lab.plots.block_map().figure
+        figure.savefig(f"{folder}/lab{number}.png")
+        lab.trace().save(f"{folder}/lab{number}.parquet")
+_leave_evidence(%r)
+"""
+
+
+class Failure(enum.Enum):
+    """How a notebook failed."""
+
+    CELL = "a cell raised"
+    EXPECTATION = "an expectation failed"
+    GOLDEN = "a golden text differs"
+    TIMEOUT = "time ran out"
+    KERNEL_DIED = "the kernel died"
+    PARAMETERS = "unknown parameter"
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of one run of one notebook."""
+
+    path: Path
+    turn: int
+    cells: int = 0
+    seconds: float = 0.0
+    failure: Failure | None = None
+    cell: int = -1  # number of the failed cell, as in the file
+    message: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report in plain types."""
+        return {
+            "path": str(self.path),
+            "turn": self.turn,
+            "cells": self.cells,
+            "seconds": round(self.seconds, 3),
+            "failure": None if self.failure is None else self.failure.name.lower(),
+            "cell": None if self.cell < 0 else self.cell,
+            "message": self.message,
+        }
+
+
+class _Client(NotebookClient):
+    """Executes cells until the notebook's own time is over."""
+
+    deadline: float = float("inf")
+
+    def _get_timeout(self, cell: Any) -> int | None:
+        left = self.deadline - time.monotonic()
+        own = super()._get_timeout(cell)
+        return max(1, int(left if own is None else min(own, left)))
+
+
+def execute(
+    path: Path,
+    parameters: dict[str, Any],
+    *,
+    cell_timeout: float,
+    timeout: float,
+    artifacts: Path | None,
+    html: Path | None,
+    turn: int,
+    update_golden: bool,
+) -> Report:
+    """Run a copy of the notebook; its file is only read."""
+    report = Report(path, turn)
+    notebook = nbformat.read(path, as_version=4)
+    if unknown := _inject(notebook, parameters):
+        report.failure, report.message = Failure.PARAMETERS, f"{path}: {unknown}"
+        return report
+    client = _Client(
+        notebook,
+        timeout=int(cell_timeout),
+        kernel_name="python3",
+        resources={"metadata": {"path": str(path.resolve().parent)}},
+    )
+    client.deadline = time.monotonic() + timeout
+    started = time.monotonic()
+    with client.setup_kernel(env=_environment(update_golden)):
+        _run_cells(client, notebook, report)
+        report.seconds = time.monotonic() - started
+        if report.failure is not None and artifacts is not None:
+            folder = artifacts / f"{path.stem}-{turn}"
+            folder.mkdir(parents=True, exist_ok=True)
+            _leave_evidence(client, report, folder)
+            nbformat.write(notebook, folder / path.name)
+            (folder / "failure.txt").write_text(report.message + "\n", encoding="utf-8")
+    if html is not None:
+        _write_html(notebook, html)
+    return report
+
+
+def _run_cells(client: _Client, notebook: Any, report: Report) -> None:
+    for index, cell in enumerate(notebook.cells):
+        if cell.cell_type != "code":
+            continue
+        try:
+            client.execute_cell(cell, index)
+            report.cells += 1
+            continue
+        except CellExecutionError as error:
+            report.failure, report.message = _kind(error)
+        except CellTimeoutError:
+            report.failure, report.message = Failure.TIMEOUT, "the cell took too long"
+        except DeadKernelError:
+            report.failure, report.message = Failure.KERNEL_DIED, "the kernel died"
+        report.cell = index
+        return
+
+
+def _kind(error: CellExecutionError) -> tuple[Failure, str]:
+    kinds = {
+        "ExpectationFailed": Failure.EXPECTATION,
+        "GoldenMismatch": Failure.GOLDEN,
+        "DeadKernelError": Failure.KERNEL_DIED,
+    }
+    message = _ANSI.sub("", f"{error.ename}: {error.evalue}")
+    return kinds.get(error.ename, Failure.CELL), message
+
+
+def _leave_evidence(client: _Client, report: Report, folder: Path) -> None:
+    if report.failure in (Failure.KERNEL_DIED, Failure.TIMEOUT):
+        return
+    cell = nbformat.v4.new_code_cell(_LEAVE_EVIDENCE % str(folder.resolve()))
+    try:
+        client.nb.cells.append(cell)
+        client.execute_cell(cell, len(client.nb.cells) - 1)
+    except CellExecutionError as error:
+        report.message += f" (no evidence could be kept: {error.ename}: {error.evalue})"
+    finally:
+        client.nb.cells.remove(cell)
+
+
+def _inject(notebook: Any, parameters: dict[str, Any]) -> str:
+    """Put the values behind the cell tagged parameters; what is wrong with them, or ""."""
+    if not parameters:
+        return ""
+    tagged = [
+        (index, cell)
+        for index, cell in enumerate(notebook.cells)
+        if "parameters" in cell.metadata.get("tags", [])
+    ]
+    known = {name for _, cell in tagged for name in _assigned(cell.source)}
+    if unknown := sorted(set(parameters) - known):
+        return f"no parameter {', '.join(unknown)}; it has: {', '.join(sorted(known)) or 'none'}"
+    source = "\n".join(f"{name} = {value!r}" for name, value in parameters.items())
+    notebook.cells.insert(tagged[-1][0] + 1, nbformat.v4.new_code_cell(source))
+    return ""
+
+
+def _assigned(source: str) -> set[str]:
+    tree = ast.parse(source)
+    return {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name)
+    }
+
+
+def _environment(update_golden: bool) -> dict[str, str]:
+    extra = {"METRALE_DETERMINISTIC": "1"}
+    if update_golden:
+        extra["METRALE_UPDATE_GOLDEN"] = "1"
+    return dict(os.environ) | extra
+
+
+def _write_html(notebook: Any, path: Path) -> None:
+    from nbconvert import HTMLExporter
+
+    body, _ = HTMLExporter(embed_images=True).from_notebook_node(notebook)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(body, encoding="utf-8")

@@ -1,0 +1,120 @@
+"""`metrale-lab notebooks run`: notebooks as regression tests, each in a fresh kernel."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from metrale_lab.cli.execute import Failure, Report, execute
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+PASSED, FAILED, USAGE, DIED, NOTHING = 0, 1, 2, 3, 5
+
+
+@app.callback()
+def notebooks() -> None:
+    """Run notebooks as tests."""
+
+
+@app.command("run")
+def run(
+    paths: Annotated[list[Path], typer.Argument(help="Notebooks, or folders of them.")],
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="name=value of the cell tagged parameters.")
+    ] = None,
+    cell_timeout: Annotated[float, typer.Option(help="Seconds that one cell may take.")] = 120,
+    timeout: Annotated[float, typer.Option(help="Seconds that one notebook may take.")] = 1800,
+    artifacts: Annotated[
+        Path | None, typer.Option(help="Folder for what a failure leaves behind.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write the executed notebook as a page.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Report as JSON on output.")] = False,
+    keyword: Annotated[
+        str | None, typer.Option("-k", help="Only notebooks whose name contains this.")
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Times that each notebook runs.")] = 1,
+    update_golden: Annotated[bool, typer.Option(help="Write golden texts anew.")] = False,
+) -> None:
+    """Run each notebook in a fresh kernel; its file is never written.
+
+    Exit status: 0 passed; 1 a cell, expectation or golden failed; 2 usage; 3 a kernel died or time
+    ran out; 5 nothing collected.
+    """
+    parameters = _parameters(set_ or [])
+    chosen = _collect(paths, keyword)
+    if not chosen:
+        typer.echo("no notebook found", err=True)
+        raise typer.Exit(NOTHING)
+    if html is not None and len(chosen) * repeat > 1:
+        _usage("--html takes one notebook")
+    reports: list[Report] = []
+    for path in chosen:
+        for turn in range(repeat):
+            report = execute(
+                path,
+                parameters,
+                cell_timeout=cell_timeout,
+                timeout=timeout,
+                artifacts=artifacts,
+                html=html,
+                turn=turn,
+                update_golden=update_golden,
+            )
+            reports.append(report)
+            if not json_:
+                typer.echo(_line(report))
+            if report.failure is Failure.PARAMETERS:
+                _usage(report.message)
+    if json_:
+        typer.echo(json.dumps([report.as_dict() for report in reports], indent=2))
+    raise typer.Exit(_status(reports))
+
+
+def _status(reports: list[Report]) -> int:
+    failures = {report.failure for report in reports}
+    if failures & {Failure.KERNEL_DIED, Failure.TIMEOUT}:
+        return DIED
+    return FAILED if failures - {None} else PASSED
+
+
+def _line(report: Report) -> str:
+    head = f"{report.path}: "
+    if report.failure is None:
+        return head + f"passed, {report.cells} cells in {report.seconds:.1f} s"
+    return head + f"{report.failure.value} in cell {report.cell}: {report.message}"
+
+
+def _collect(paths: list[Path], keyword: str | None) -> list[Path]:
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            found += sorted(one for one in path.glob("*.ipynb") if not one.name.startswith("."))
+        elif path.is_file():
+            found.append(path)
+        else:
+            _usage(f"{path}: no such file or folder")
+    return [one for one in found if keyword is None or keyword in one.name]
+
+
+def _parameters(assignments: list[str]) -> dict[str, Any]:
+    parameters: dict[str, Any] = {}
+    for one in assignments:
+        name, sign, text = one.partition("=")
+        if not sign or not name.isidentifier():
+            _usage(f"--set {one}: name=value is expected")
+        try:
+            parameters[name] = json.loads(text)
+        except json.JSONDecodeError:
+            parameters[name] = text
+    return parameters
+
+
+def _usage(message: str) -> None:
+    typer.echo(f"metrale-lab: {message}", err=True)
+    raise typer.Exit(USAGE)

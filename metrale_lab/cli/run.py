@@ -1,0 +1,97 @@
+"""`metrale-lab run`: requests from a JSON Lines file, results in input order."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+
+from metrale_lab.errors import InvalidRequest, MetraleError
+
+
+def run(
+    prompts: Annotated[str, typer.Argument(help="A JSON Lines file, or - for standard input.")],
+    model: Annotated[str, typer.Option(help="Built-in name, .gguf file or folder.")] = "smollm2",
+    out: Annotated[Path | None, typer.Option(help="Where results go; default: output.")] = None,
+    realtime: Annotated[bool, typer.Option(help="Wait until each request's arrival_s.")] = False,
+) -> None:
+    """Serve every request of PROMPTS and write one result per line, in input order.
+
+    A line has `prompt`, `messages` or `token_ids`, and optionally `id`, `arrival_s` and any
+    argument of `Lab.submit`. The exit status is 1 if any request failed.
+    """
+    from metrale_lab import Lab
+
+    lines = _read(prompts)
+    with Lab(model) as lab:
+        results = _serve(lab, lines, realtime)
+    if out is None:
+        _write(results, sys.stdout)
+    else:
+        with out.open("w", encoding="utf-8") as file:
+            _write(results, file)
+    if any(result["finish_reason"] == "error" for result in results):
+        raise typer.Exit(1)
+
+
+def _read(prompts: str) -> list[dict[str, Any]]:
+    if prompts != "-" and not Path(prompts).is_file():
+        raise InvalidRequest(f"{prompts}: no such file. Give a JSON Lines file, or - for input.")
+    text = sys.stdin.read() if prompts == "-" else Path(prompts).read_text(encoding="utf-8")
+    lines: list[dict[str, Any]] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            one = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise InvalidRequest(f"{prompts}, line {number}: not JSON ({error}).") from None
+        if not isinstance(one, dict):
+            raise InvalidRequest(f"{prompts}, line {number}: a JSON object is expected.")
+        lines.append(one)
+    return lines
+
+
+def _serve(lab: Any, lines: list[dict[str, Any]], realtime: bool) -> list[dict[str, Any]]:
+    started = time.perf_counter()
+    waiting: list[Any] = []
+    for one in lines:
+        arguments = dict(one)
+        arguments.pop("id", None)
+        arrival_s = arguments.pop("arrival_s", 0.0)
+        if realtime:
+            time.sleep(max(0.0, started + float(arrival_s) - time.perf_counter()))
+        waiting.append(_submit(lab, arguments))
+    return [
+        _result(one, number, answer)
+        for number, (one, answer) in enumerate(zip(lines, waiting, strict=True))
+    ]
+
+
+def _submit(lab: Any, arguments: dict[str, Any]) -> Any:
+    messages = arguments.pop("messages", None)
+    if messages is not None:
+        arguments |= {"prompt": messages, "chat": True}
+    try:
+        return lab.submit(**arguments)
+    except (MetraleError, TypeError) as error:
+        return error
+
+
+def _result(line: dict[str, Any], number: int, answer: Any) -> dict[str, Any]:
+    named = {"id": line.get("id", number)}
+    if isinstance(answer, Exception):
+        return named | {"finish_reason": "error", "error": str(answer)}
+    fields = dataclasses.asdict(answer.result())
+    fields["error"] = None if fields["error"] is None else str(fields["error"])
+    return named | fields
+
+
+def _write(results: list[dict[str, Any]], file: TextIO) -> None:
+    for result in results:
+        file.write(json.dumps(result, ensure_ascii=False) + "\n")

@@ -1,0 +1,447 @@
+"""The face of the package: one engine, its requests, its tables and its pictures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from metrale_lab import __version__, registry
+from metrale_lab.assembly import Assembly, assemble, scheduler_settings
+from metrale_lab.config import LabConfig
+from metrale_lab.engine import Model
+from metrale_lab.errors import EngineRunning, EngineStopped
+from metrale_lab.expect import expect
+from metrale_lab.held import HeldBlocks
+from metrale_lab.progress import ProgressLine
+from metrale_lab.prompts import prompt_ids
+from metrale_lab.recorded import Trace
+from metrale_lab.scheduler.core import Scheduler
+from metrale_lab.scheduler.requests import Request, RequestResult, RequestSpec
+from metrale_lab.scheduler.thread import EngineThread
+from metrale_lab.statistics import statistics
+from metrale_lab.trace.checker import check
+from metrale_lab.trace.events import Observer, unobserved
+from metrale_lab.trace.recorder import Recorder
+from metrale_lab.trace.state import LabState
+from metrale_lab.trace.tables import Frames
+from metrale_lab.views.dashboard import Widgets
+from metrale_lab.views.notebook import in_notebook
+from metrale_lab.views.plots import Plots
+from metrale_lab.views.plots.text import summary
+
+
+class Lab:
+    """A running inference engine and everything to see of it.
+
+    Parameters
+    ----------
+    model : str, Path or Model
+        "smollm2", a `.gguf` path, a Hugging Face folder, or a model that you built.
+    config : LabConfig, optional
+        Configuration; `overrides` replace single fields of it.
+
+    Raises
+    ------
+    InvalidConfig, ModelNotFound, ModelFormatError, FetchFailed
+        Nothing is left open.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | Model = "smollm2",
+        config: LabConfig | None = None,
+        **overrides: Any,
+    ) -> None:
+        settings = (config or LabConfig()).with_overrides(overrides)
+        if os.environ.get("METRALE_DETERMINISTIC") == "1":
+            settings = settings.with_overrides({"deterministic": True})
+        cell, before = registry.take_over_cell()
+        if before is not None:
+            before.close(drain=False)
+            print(f"closed {before!r}, which this cell had made before")
+        self._settings = settings
+        self._closed = self._submitted = False
+        self._ticks_per_s: float | None = None
+        self._laws: list[tuple[str, bool, str]] = []
+        self._started_utc = pd.Timestamp.now("UTC").isoformat()
+        parts = assemble(model, settings, self._observe)
+        self.config = parts.config
+        self.name = parts.config.name or parts.model_name
+        self._model, self._tokenizer = parts.model, parts.tokenizer
+        self._thread = self._start_engine(parts)
+        registry.opened(self)
+        registry.made_by_cell(cell, self)
+
+    def _start_engine(self, parts: Assembly) -> EngineThread:
+        emit: Observer = self._recorder if self._settings.record else unobserved
+        try:
+            self._scheduler = Scheduler(
+                parts.model,
+                scheduler_settings(parts.config, parts.model_name),
+                emit,
+                parts.tokenizer,
+            )
+            thread = EngineThread(self._scheduler, emit)
+            thread.start()
+        except BaseException:
+            parts.model.teardown()
+            raise
+        return thread
+
+    # --- requests
+
+    def submit(
+        self,
+        prompt: str | Sequence[dict[str, str]] | None = None,
+        *,
+        token_ids: Sequence[int] | None = None,
+        max_tokens: int = 64,
+        min_tokens: int = 0,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        stop: str | Sequence[str] = (),
+        stop_token_ids: Sequence[int] = (),
+        ignore_eos: bool = False,
+        timeout: float | None = None,
+        logprobs: int = 0,
+        processors: Sequence[Callable[..., Any]] = (),
+        adapter: str | None = None,
+        priority: int = 0,
+        chat: bool = False,
+        name: str | None = None,
+    ) -> Request:
+        """Queue a request and return at once.
+
+        Parameters
+        ----------
+        prompt : str or list of {"role", "content"}
+            Text, or with `chat=True` messages (a string is one user message).
+        token_ids : sequence of int
+            The prompt as ids, instead of `prompt`.
+        max_tokens, min_tokens : int
+            Output tokens at most; and before which no stop ends the text.
+        temperature, top_k, top_p, seed
+            Sampling in this order, then one draw; temperature 0 takes the likeliest token. The
+            same seed gives the same text whatever else is in the batch. None: from the lab's seed
+            and the request's number.
+        stop, stop_token_ids, ignore_eos
+            What ends the text besides `max_tokens`; a stop string is never delivered.
+        timeout : float
+            Seconds from now.
+        logprobs : int
+            Alternatives whose log-probability is kept per token.
+        processors : sequence of callables
+            Each takes the output ids so far and the logits `[vocab]`, and returns logits.
+        priority : int
+            Larger is served first.
+
+        Raises
+        ------
+        InvalidRequest, PromptTooLong, KvCacheExhausted, AdapterError, EngineStopped
+            What can be refused at once is refused here, and nothing is queued.
+        """
+        self._require_open("submit")
+        spec = self._spec(
+            prompt,
+            token_ids,
+            chat,
+            max_tokens=max_tokens,
+            min_tokens=min_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+            stop=stop,
+            stop_token_ids=stop_token_ids,
+            ignore_eos=ignore_eos,
+            timeout=timeout,
+            logprobs=logprobs,
+            processors=processors,
+            adapter=adapter,
+            priority=priority,
+            name=name,
+        )
+        self._submitted = True
+        return self._thread.submit(spec)
+
+    def generate(
+        self,
+        prompts: str | Iterable[str | Sequence[dict[str, str]]],
+        *,
+        progress: bool = True,
+        chat: bool = False,
+        **same: Any,
+    ) -> list[RequestResult]:
+        """Submit all prompts at once, each with the `same` arguments, and wait; results in order.
+
+        An interrupt cancels this call's requests.
+        """
+        self._require_open("generate")
+        several = [prompts] if isinstance(prompts, str) else list(prompts)
+        specs = [self._spec(one, None, chat, **same) for one in several]
+        self._submitted = True
+        requests = self._thread.submit_all(specs)
+        try:
+            with ProgressLine(progress) as line:
+                for number, request in enumerate(requests):
+                    line.show(f"{self.name}: {number} of {len(requests)} requests done")
+                    request.result()
+        except BaseException:
+            for request in requests:
+                request.cancel()
+            raise
+        return [request.result() for request in requests]
+
+    def _spec(self, prompt: Any, token_ids: Any, chat: bool, **rest: Any) -> RequestSpec:
+        return RequestSpec(token_ids=prompt_ids(self._tokenizer, prompt, token_ids, chat), **rest)
+
+    # --- engine control
+
+    def pause(self, *, by: Literal["code", "panel"] = "code") -> None:
+        """Pause after the current tick; a launched step stays in flight and visible.
+
+        Waiting for requests raises `LabPaused` when it was code that paused.
+        """
+        self._require_open("pause")
+        self._thread.pause(by)
+
+    def resume(self) -> None:
+        """Let a paused engine go on."""
+        self._require_open("resume")
+        self._thread.resume()
+
+    def step(self, n: int = 1) -> int:
+        """Run at most `n` ticks of a paused engine; the number run (fewer: nothing was left to do).
+
+        Raises
+        ------
+        EngineRunning
+            When the lab is not paused.
+        """
+        self._require_open("step")
+        return self._thread.step(n)
+
+    @contextmanager
+    def paused(self) -> Iterator[Lab]:
+        """A `with` block during which the engine is paused; before, it may have been paused too."""
+        was_paused = self._thread.paused
+        self.pause()
+        try:
+            yield self
+        finally:
+            if not was_paused and not self._closed:
+                self.resume()
+
+    def run_until_idle(self, timeout: float | None = None) -> None:
+        """Wait until no request is left; TimeoutError after `timeout` s, LabPaused if paused."""
+        self._require_open("run_until_idle")
+        self._thread.run_until_idle(timeout)
+
+    def pace(self, ticks_per_s: float | None = None) -> None:
+        """Slow motion: at most `ticks_per_s` ticks a second; None is full speed."""
+        self._require_open("pace")
+        self._thread.pace(ticks_per_s)
+        self._ticks_per_s = ticks_per_s
+
+    def hold_blocks(self, k: int) -> HeldBlocks:
+        """Keep exactly `k` blocks away from requests (0 gives all back), evicting if needed.
+
+        As a context manager it restores the number that was held before.
+        """
+        self._require_open("hold_blocks")
+        before = self._thread.call(lambda: self._scheduler.hold_blocks(k))
+        return HeldBlocks(k, before, self._give_back)
+
+    def drop_cache(self) -> None:
+        """Empty the prefix cache. EngineBusy while requests run."""
+        self._require_open("drop_cache")
+        self._thread.call(self._scheduler.drop_cache)
+
+    def reset(self) -> None:
+        """Cancel everything, drop the cache, clear the record, count ids from 0; same weights."""
+        self._require_open("reset")
+
+        def work() -> None:
+            self._scheduler.reset()
+            self.recorder.clear()
+
+        self._thread.call(work)
+        self._submitted = False
+
+    def close(self, drain: bool = True, timeout: float | None = 30) -> None:
+        """End the engine; tables, pictures, trace and check answer on. Idempotent.
+
+        Parameters
+        ----------
+        drain : bool
+            Let running requests finish (at most `timeout` seconds); else cancel them.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._thread.close(drain=drain, timeout=timeout, at_end=self._last_look)
+        finally:
+            registry.closed(self)
+            if "widgets" in self.__dict__:  # made when first used
+                self.widgets.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        self.close(drain=kind is None)
+
+    # --- looking
+
+    @cached_property
+    def frames(self) -> Frames:
+        """Tables: `lab.frames.blocks()`, …; `lab.frames.columns()` explains them."""
+        return Frames(self.recorder, self._attributes(), text_of=self.text_of)
+
+    @cached_property
+    def plots(self) -> Plots:
+        """Matplotlib pictures: `lab.plots.block_map()`, …"""
+        return Plots(self)
+
+    @cached_property
+    def widgets(self) -> Widgets:
+        """Live panels: `lab.widgets.block_map()`, `lab.widgets.dashboard()`, …"""
+        return Widgets(self)
+
+    def trace(self) -> Trace:
+        """The recorded run so far, as something to keep, save and look at again."""
+        return Trace(self.recorder.view(), self._attributes(), self._laws, self.text_of)
+
+    def check(self) -> pd.DataFrame:
+        """The laws of the engine now: columns `law`, `holds`, `detail`. Raises nothing."""
+        if not self._closed:
+            with suppress(EngineStopped):  # closed meanwhile: the last look counts
+                self._laws = self._thread.call(self._check_now)
+        return pd.DataFrame(self._laws, columns=["law", "holds", "detail"])
+
+    def expect(self, sentence: str | Callable[[Lab], Any], **named: Any) -> None:
+        """Assert a sentence of a lesson, such as "{b} reuses at least 6 blocks of {a}".
+
+        Raises
+        ------
+        ExpectationFailed
+            With the sentence, the actual value, the rows and a picture.
+        ExpectSyntaxError
+            Listing the sentences that are known.
+        """
+        expect(self, sentence, **named)
+
+    def stats(self) -> dict[str, Any]:
+        """Tokens per second, hit rate of the prefix cache, and what recording costs."""
+        return statistics(self.recorder)
+
+    def errors(self) -> list[Any]:
+        """What went wrong in background threads, oldest first."""
+        panels: list[Any] = self.widgets.errors() if "widgets" in self.__dict__ else []
+        return [*self._thread.errors, *panels]
+
+    @property
+    def model(self) -> Model:
+        """The model itself; reading it binds the calling thread.
+
+        Raises
+        ------
+        EngineRunning
+            Requests were submitted and the lab is not paused.
+        """
+        self._require_open("model")
+        if self._submitted and not self._thread.paused:
+            raise EngineRunning("lab.model: the engine is running. Call lab.pause() first.")
+        self._model.bind_gpu_to_thread()
+        return self._model
+
+    @property
+    def recorder(self) -> Recorder:
+        """The record of events that tables and pictures are made from."""
+        assert self._recorder is not None
+        return self._recorder
+
+    @property
+    def paused_by(self) -> str:
+        """Who paused the engine: "code", "panel", or ""."""
+        return self._thread.paused_by
+
+    @property
+    def ticks_per_s(self) -> float | None:
+        """The pace that was set, None at full speed."""
+        return self._ticks_per_s
+
+    @property
+    def held_blocks(self) -> int:
+        """Blocks kept away from requests by `hold_blocks`."""
+        return self._scheduler.pool.held
+
+    def state(self) -> LabState:
+        """The engine after the last finished tick, folded from its events."""
+        return self.recorder.state()
+
+    def text_of(self, token_ids: Sequence[int]) -> str:
+        """Readable text of token ids; the ids themselves without a tokenizer."""
+        if self._tokenizer is None:
+            return " ".join(map(str, token_ids))
+        return str(self._tokenizer.decode(list(token_ids)))
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "paused" if self._thread.paused else "running"
+        memory = sum(self.recorder.state().memory.values()) / 2**20
+        return f"<Lab {self.name!r} {state}, {self.config.num_blocks} blocks, {memory:.0f} MiB>"
+
+    def _ipython_display_(self) -> None:
+        if in_notebook():
+            from IPython.display import display
+
+            display(self.widgets.dashboard())
+        else:
+            print(summary(self))
+
+    # --- inside
+
+    def _observe(self, num_blocks: int, block_size: int) -> Observer:
+        self._recorder = Recorder(num_blocks, block_size, self._settings.record_events)
+        return self._recorder if self._settings.record else unobserved
+
+    def _check_now(self) -> list[tuple[str, bool, str]]:
+        return [(one.law, one.holds, one.detail) for one in check(self._model, self._scheduler)]
+
+    def _last_look(self) -> None:
+        self._laws = self._check_now()
+
+    def _give_back(self, blocks: int) -> None:
+        if not self._closed:
+            self.hold_blocks(blocks)
+
+    def _require_open(self, call: str) -> None:
+        if self._closed:
+            raise EngineStopped(f"lab.{call}: this lab was closed. Make a new Lab.")
+
+    def _attributes(self) -> dict[str, Any]:
+        return {"model": self.name, "started_utc": self._started_utc, "version": __version__}
+
+
+def labs() -> list[Lab]:
+    """The open labs, oldest first; each one's repr shows its memory."""
+    return registry.open_labs()
+
+
+def close_all() -> None:
+    """Close every open lab without waiting for its requests."""
+    registry.close_all()

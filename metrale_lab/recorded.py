@@ -1,0 +1,118 @@
+"""A recorded run: what a lab did so far, to keep and to look at again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from metrale_lab.trace import store
+from metrale_lab.trace.recorder import RecordView
+from metrale_lab.trace.state import LabState
+from metrale_lab.trace.tables import Frames
+from metrale_lab.views.plots import Plots
+
+TextOf = Callable[[Sequence[int]], str]
+
+
+class FrozenRecording:
+    """One moment of a recorder, behind the part of its face that readers use."""
+
+    def __init__(self, view: RecordView) -> None:
+        self._view = view
+
+    def view(self) -> RecordView:
+        """The moment."""
+        return self._view
+
+    def state(self) -> LabState:
+        """The state at that moment."""
+        return self._view.state
+
+    def state_at(self, step: int) -> LabState:
+        """The state right after tick `step`; `TraceIncomplete` when its events are gone."""
+        return self._view.state_at(step)
+
+    def events(self, kind: type | tuple[type, ...] | None = None, since: int = 0) -> list[Any]:
+        """The events from number `since` on, of the given kinds (None: all)."""
+        return self._view.events(kind, since)
+
+    def history(self) -> Any:
+        """The pool and the queue after each tick."""
+        return self._view.history
+
+    @property
+    def dropped(self) -> int:
+        """Events that were overwritten before that moment."""
+        return self._view.dropped
+
+
+class Trace:
+    """The record of a run, which no longer changes.
+
+    Made by `lab.trace()` or `Trace.load(path)`. Tables and pictures are those of a lab.
+    """
+
+    def __init__(
+        self,
+        view: RecordView,
+        attrs: Mapping[str, Any],
+        laws: Sequence[tuple[str, bool, str]] = (),
+        text_of: TextOf | None = None,
+    ) -> None:
+        self.recorder = FrozenRecording(view)
+        self.attrs = dict(attrs)
+        self.name = str(attrs.get("model", "trace"))
+        self._laws = list(laws)
+        self._text_of = text_of
+
+    @cached_property
+    def frames(self) -> Frames:
+        """The tables of the recorded run."""
+        return Frames(self.recorder, self.attrs, text_of=self._text_of)
+
+    @cached_property
+    def plots(self) -> Plots:
+        """The pictures of the recorded run."""
+        return Plots(self)
+
+    def state(self) -> LabState:
+        """The engine after the last recorded tick."""
+        return self.recorder.state()
+
+    def at(self, step: int) -> Frames:
+        """The tables as they were right after tick `step`.
+
+        Raises
+        ------
+        TraceIncomplete
+            If the events of that tick were overwritten.
+        """
+        return Frames(self.recorder.view().until(step), self.attrs, text_of=self._text_of)
+
+    def check(self) -> pd.DataFrame:
+        """The laws as they were when the trace was taken."""
+        return pd.DataFrame(self._laws, columns=["law", "holds", "detail"])
+
+    def save(self, path: str | Path) -> Path:
+        """Write the events as a Parquet file, one row per event; plain pandas reads it."""
+        return store.save(Path(path), self.recorder.view(), self.attrs)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Trace:
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        ModelFormatError
+            If the file is no trace of this package.
+        """
+        view, attrs = store.load(Path(path))
+        return cls(view, attrs)
+
+    def __repr__(self) -> str:
+        state = self.recorder.state()
+        return f"<Trace of {self.name!r}: {state.seq_no + 1} events, {state.step + 1} ticks>"

@@ -1,0 +1,122 @@
+"""A record as a Parquet file: one row per event, kind-specific columns null elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from metrale_lab.errors import ModelFormatError, TraceIncomplete
+from metrale_lab.trace.events import Event
+from metrale_lab.trace.fold import Stamped
+from metrale_lab.trace.recorder import RecordView, replayed
+
+FORMAT = 1
+_KEY = b"metrale_lab"
+_TYPES: dict[Any, pa.DataType] = {
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+    str: pa.string(),
+}
+EVENTS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
+
+
+def save(path: Path, view: RecordView, attrs: Mapping[str, Any]) -> Path:
+    """Write the events of a record, with the lab's description in the file's metadata.
+
+    Raises
+    ------
+    TraceIncomplete
+        If early events were overwritten: the rest does not tell the whole run.
+    """
+    if view.dropped:
+        raise TraceIncomplete(view.dropped, view.state.seq_no, view.dropped)
+    rows = [_row(one) for one in view.stamped()]
+    header = {
+        "format": FORMAT,
+        "num_blocks": view.state.num_blocks,
+        "block_size": view.state.block_size,
+        "attrs": dict(attrs),
+    }
+    schema = _schema().with_metadata({_KEY: json.dumps(header).encode()})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+    return path
+
+
+def load(path: Path) -> tuple[RecordView, dict[str, Any]]:
+    """Read a file that `save` wrote: the record, and the lab's description.
+
+    Raises
+    ------
+    ModelFormatError
+        If it is no such file, or one of a later version.
+    """
+    try:
+        table = pq.read_table(path)
+    except (pa.ArrowException, OSError) as error:
+        raise ModelFormatError(
+            f"{path.name}: not a Parquet file that can be read: {error}"
+        ) from error
+    header = json.loads((table.schema.metadata or {}).get(_KEY, b"{}"))
+    if header.get("format") != FORMAT:
+        raise ModelFormatError(
+            f"{path.name}: metadata 'metrale_lab' has format {header.get('format')!r}; "
+            f"expected {FORMAT}: a file that Trace.save wrote."
+        )
+    rows = table.to_pylist()
+    record = replayed(
+        header["num_blocks"],
+        header["block_size"],
+        [(row["t_s"], row["tick"], _event(path, row)) for row in rows],
+    )
+    return record, header["attrs"]
+
+
+def _row(one: Stamped) -> dict[str, Any]:
+    kind = type(one.event).__name__
+    values = {COLUMNS[kind, field][0]: value for field, value in one.event._asdict().items()}
+    return values | {"seq_no": one.seq_no, "t_s": one.t_s, "tick": one.step, "event": kind}
+
+
+def _event(path: Path, row: dict[str, Any]) -> Event:
+    kind = EVENTS.get(row["event"])
+    if kind is None:
+        raise ModelFormatError(
+            f"{path.name}: event {row['seq_no']} is of kind {row['event']!r}; "
+            f"expected one of {', '.join(EVENTS)}."
+        )
+    values = (row[COLUMNS[kind.__name__, field][0]] for field in kind._fields)
+    event: Event = kind(*(tuple(one) if isinstance(one, list) else one for one in values))
+    return event
+
+
+def _columns() -> dict[tuple[str, str], tuple[str, pa.DataType]]:
+    """Column name and type of each kind's fields; where types differ, the kind is in the name."""
+    types: dict[str, pa.DataType] = {}
+    found: dict[tuple[str, str], tuple[str, pa.DataType]] = {}
+    for kind in EVENTS.values():
+        for field, hint in get_type_hints(kind).items():
+            items = get_args(hint)
+            arrow = pa.list_(_TYPES[items[0]]) if get_origin(hint) is tuple else _TYPES[hint]
+            same = types.setdefault(field, arrow) == arrow
+            found[kind.__name__, field] = (field if same else f"{kind.__name__}.{field}", arrow)
+    return found
+
+
+COLUMNS = _columns()
+
+
+def _schema() -> pa.Schema:
+    fixed = {
+        "seq_no": pa.int64(),
+        "t_s": pa.float64(),
+        "tick": pa.int64(),
+        "event": pa.string(),
+    }
+    return pa.schema(list((fixed | dict(COLUMNS.values())).items()))
