@@ -179,6 +179,7 @@ def test_what_is_no_request_is_refused_before_anybody_waits() -> None:
     waiting = asked(0)
     with pytest.raises(InvalidRequest, match="b='warm' is no request"):
         expect(Lab(), "{a} and {b} give the same text", a=waiting, b="warm")
+    assert not waiting.waited
 
 
 def test_a_function_is_asked() -> None:
