@@ -16,6 +16,7 @@ from metrale_lab.device.base import Device, Event, PinnedMemory, Stream
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _ALIGN = 64
+_READY = 4  # host copies from the start: three steps in flight and one being written
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class StepInputs:
             self._offsets[name] = self._nbytes
             self._nbytes += -(-part.nbytes // _ALIGN) * _ALIGN
         self._buffer = torch.zeros(self._nbytes, dtype=torch.uint8, device=device.torch_device)
-        self._stagings: deque[Staging] = deque()  # oldest upload first
+        self._stagings = deque(self._new_staging() for _ in range(_READY))  # oldest upload first
 
     def tensor(self, name: str) -> Tensor:
         """The device's array of that name."""
@@ -88,6 +89,9 @@ class StepInputs:
     def _free_staging(self) -> Staging:
         if self._stagings and self._stagings[0].event.query():
             return self._stagings.popleft()
+        return self._new_staging()
+
+    def _new_staging(self) -> Staging:
         memory = self._device.alloc_pinned(self._nbytes)
         arrays = {
             name: memory.view(self._offsets[name], part.nbytes)

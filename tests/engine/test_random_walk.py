@@ -1,0 +1,178 @@
+"""Random calls on a small poisoned pool: every token is the oracle's, every law holds each time."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from metrale_lab.engine import FeedRow, HostToken, SequenceState
+from metrale_lab.engine.model import TransformerModel
+from metrale_lab.errors import KvCacheExhausted, SlotPoolExhausted
+from metrale_lab.trace.checker import check
+from metrale_lab.weights import LoadedModel
+from tests.engine.kit import Feed, Launch, best, counts, opened, prompt
+
+STEPS = 250
+PROMPT_LENGTHS = (3, 4, 9, 12, 17)
+
+
+class Walk:
+    """Live sequences with the token that each must be given next, and an oracle for it."""
+
+    def __init__(self, model: TransformerModel, naive: TransformerModel, seed: int) -> None:
+        self.model, self.random, self.feed = model, random.Random(seed), Feed(model)
+        self.pending: dict[int, tuple[SequenceState, int]] = {}
+        self.done: Counter[str] = Counter()
+
+        @cache
+        def next_token(history: tuple[int, ...]) -> int:
+            seq = naive.alloc_sequence()
+            token = best(naive.prefill(history, seq))
+            naive.free_sequence(seq)
+            return token
+
+        self.next_token = next_token
+
+    def step(self) -> None:
+        """One random call."""
+        moves = [self.open, self.decode, self.decode, self.run_ahead, self.close, self.reclaim]
+        move = self.random.choice(moves)
+        try:
+            move()
+            self.done[move.__name__] += 1
+        except (KvCacheExhausted, SlotPoolExhausted) as error:
+            self.done[type(error).__name__] += 1
+        broken = [result for result in check(self.model) if not result.holds]
+        assert not broken, (move.__name__, broken)
+
+    def open(self) -> None:
+        """Prefill a prompt, whole or in chunks; without room the sequence is freed again."""
+        tokens = prompt(self.random.choice(PROMPT_LENGTHS), self.random.randrange(3))
+        size = self.random.choice((len(tokens), 4, 5))
+        seq = self.model.alloc_sequence()
+        try:
+            if size < len(tokens):
+                self.model.lookup_prefix(tokens, seq)
+            for begin in range(seq.seq_len, len(tokens), size):
+                logits = self.model.prefill(tokens[begin : begin + size], seq)
+        except KvCacheExhausted:
+            self.model.free_sequence(seq)
+            raise
+        self.done["reused"] += seq.reused_prefix_tokens > 0
+        self.accept(seq, best(logits))
+
+    def decode(self) -> None:
+        """A plain step of some rows."""
+        rows = self.some_rows()
+        if rows:
+            seqs = [seq for seq, _ in rows]
+            logits = self.model.decode_batch([token for _, token in rows], seqs)
+            for seq, scores in zip(seqs, logits.numpy(), strict=True):
+                self.accept(seq, int(scores.argmax()))
+
+    def run_ahead(self) -> None:
+        """A fed step, and perhaps a second one before the first is read; some rows over-run."""
+        rows = self.some_rows()
+        seqs = [seq for seq, _ in rows]
+        if not rows or self.reserve(seqs) is None:
+            return
+        first = self.feed.launch([HostToken(token) for _, token in rows], seqs)
+        for seq, token in rows:
+            self.commit(seq, token)
+        taken = self.reserve(seqs)
+        second = None
+        if taken is not None:
+            second = self.feed.launch([FeedRow(row) for row in range(len(rows))], seqs)
+        tokens = first.ids()
+        for seq, token in zip(seqs, tokens, strict=True):
+            self.accept(seq, token)
+        if taken is not None and second is not None:
+            self.settle_second(seqs, tokens, taken, second)
+        self.model.fed_step_settled()
+
+    def settle_second(
+        self, seqs: list[SequenceState], fed: list[int], taken: list[int], second: Launch
+    ) -> None:
+        """Rows that ended with the first step's token give back what the second one took."""
+        going_on = []
+        for row, seq in enumerate(seqs):
+            if self.random.random() < 0.3:
+                self.model.release_decode_blocks(seq, taken[row])
+                self.done["over-run"] += 1
+            else:
+                self.commit(seq, fed[row])
+                going_on.append(row)
+        ids = second.ids()
+        for row in going_on:
+            self.accept(seqs[row], ids[row])
+        self.model.fed_step_settled()
+
+    def reserve(self, seqs: list[SequenceState]) -> list[int] | None:
+        """A block for each row's next position, or for none."""
+        taken: list[int] = []
+        try:
+            for seq in seqs:
+                taken.append(self.model.reserve_decode_block(seq))  # noqa: PERF401
+        except KvCacheExhausted:
+            for seq, blocks in zip(seqs, taken, strict=False):
+                self.model.release_decode_blocks(seq, blocks)
+            self.done["no reservation"] += 1
+            return None
+        return taken
+
+    def commit(self, seq: SequenceState, token: int) -> None:
+        """A launched step writes the token: the host counts it."""
+        seq.tokens.append(token)
+        seq.seq_len += 1
+
+    def close(self) -> None:
+        """End a sequence, cached or not."""
+        if self.pending:
+            seq, _ = self.pending.pop(self.random.choice(list(self.pending)))
+            if self.random.random() < 0.7:
+                self.model.cache_sequence(seq)
+            self.model.free_sequence(seq)
+
+    def reclaim(self) -> None:
+        """Make room for a prompt, or for blocks, or hold some back."""
+        how = self.random.randrange(3)
+        if how == 0:
+            self.model.reclaim_prefix_blocks(self.random.randrange(4))
+        elif how == 1:
+            tokens = prompt(17, self.random.randrange(3))
+            self.model.reclaim_prefix_blocks_for(tokens, -1, 5)
+        else:
+            self.model.hold_blocks(self.random.randrange(3))
+
+    def accept(self, seq: SequenceState, token: int) -> None:
+        """The token must be what the whole history gives."""
+        assert token == self.next_token(tuple(seq.tokens))
+        self.pending[seq.id] = (seq, token)
+
+    def some_rows(self) -> list[tuple[SequenceState, int]]:
+        rows = [row for row in self.pending.values() if row[0].seq_len < 40]
+        return self.random.sample(rows, self.random.randint(min(1, len(rows)), len(rows)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_calls_keep_tokens_and_laws(loaded: LoadedModel, seed: int) -> None:
+    sizes = {"block_size": 4, "num_blocks": 11, "max_batch": 3}
+    with (
+        opened(loaded, capture=False, prefix_cache=False) as naive,
+        opened(loaded, capture=bool(seed % 2), poison=True, **sizes) as model,
+    ):
+        walk = Walk(model, naive, seed)
+        for _ in range(STEPS):
+            walk.step()
+        for name in ("open", "decode", "run_ahead", "close", "reused", "over-run"):
+            assert walk.done[name], name
+        assert walk.done["KvCacheExhausted"] + walk.done["no reservation"]
+        assert model.allocator.evicted_total
+        while walk.pending:
+            walk.close()
+        model.hold_blocks(0)
+        model.drop_cache()
+        assert counts(model) == (11, 0, 0, 3)
