@@ -23,7 +23,12 @@ class TransformerForward(TransformerCore, ModelForward):
         return self.device.create_event()
 
     def lookup_prefix(
-        self, prompt: Sequence[int], seq: SequenceState, *, needs_logits: bool = True
+        self,
+        prompt: Sequence[int],
+        seq: SequenceState,
+        *,
+        needs_logits: bool = True,
+        resumed: bool = False,
     ) -> int:
         self._enter()
         tokens = checked_ids(prompt, self.vocab_size)
@@ -32,7 +37,7 @@ class TransformerForward(TransformerCore, ModelForward):
                 f"{seq!r} is not fresh: its prefix was looked up, or tokens were processed. "
                 "Look up once, before the first prefill."
             )
-        return self._attach_prefix(tokens, seq, needs_logits)
+        return self._attach_prefix(tokens, seq, needs_logits, resumed)
 
     def prefill(
         self, tokens: Sequence[int], seq: SequenceState, stream: Stream | None = None
@@ -78,7 +83,9 @@ class TransformerForward(TransformerCore, ModelForward):
     def _is_fresh(self, seq: SequenceState) -> bool:
         return not (seq.lookup_done or seq.seq_len or seq.block_table)
 
-    def _attach_prefix(self, prompt: list[int], seq: SequenceState, needs_logits: bool) -> int:
+    def _attach_prefix(
+        self, prompt: list[int], seq: SequenceState, needs_logits: bool, resumed: bool = False
+    ) -> int:
         """Take the longest cached prefix; the tokens it has."""
         limit = len(prompt) - 1 if needs_logits else len(prompt)
         seq.lookup_done = True
@@ -86,7 +93,7 @@ class TransformerForward(TransformerCore, ModelForward):
             self._report_lookup(prompt, seq, "caching_off", ())
             return 0
         wanted = prompt[: max(limit, 0)]
-        match = self.tree.lookup(wanted, seq.adapter_id, resumed=not needs_logits)
+        match = self.tree.lookup(wanted, seq.adapter_id, resumed=resumed or not needs_logits)
         seq.held_nodes = list(match.nodes)
         self.allocator.attach(seq.id, match)
         seq.block_table = list(match.blocks)

@@ -222,11 +222,17 @@ class ModelForward(ABC):
         """
 
     def lookup_prefix(
-        self, prompt: Sequence[int], seq: SequenceState, *, needs_logits: bool = True
+        self,
+        prompt: Sequence[int],
+        seq: SequenceState,
+        *,
+        needs_logits: bool = True,
+        resumed: bool = False,
     ) -> int:
         """Attach the longest cached prefix of `prompt` to a fresh sequence; how many tokens it has.
 
-        With `needs_logits` the last token is never taken from the cache. The scheduler calls this
+        With `needs_logits` the last token is never taken from the cache. A `resumed` sequence finds
+        its own history, which is no hit of the cache's users. The scheduler calls this
         before it cuts a prompt into chunks; a model without a prefix cache skips nothing.
         """
         seq.lookup_done = True

@@ -138,7 +138,9 @@ class Admission:
 
     def _look_up(self, row: Row, needs_logits: bool) -> None:
         seq = row.sequence
-        skipped = self._model.lookup_prefix(row.history, seq, needs_logits=needs_logits)
+        skipped = self._model.lookup_prefix(
+            row.history, seq, needs_logits=needs_logits, resumed=row.attempts > 1
+        )
         if row.attempts == 1:
             row.cached_tokens = skipped
         self._emit(RequestAdmitted(row.id, row.attempts, seq.id, skipped))

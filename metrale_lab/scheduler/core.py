@@ -80,6 +80,7 @@ class Scheduler:
     def _make_router(self) -> Router:
         settings = self.settings
         polls = default_polls(self.model) if settings.max_polls is None else settings.max_polls
+        polls = 0 if settings.deterministic else polls
         make = AsyncRouter if settings.router == "async" else SyncRouter
         return make(self.model, settings.max_batch, self._emit, polls)
 

@@ -14,9 +14,14 @@ IMMUNE_TOKENS = 64  # generated after a resume before the row can be preempted a
 
 
 def choose_victim(rows: Sequence[Row]) -> Row:
-    """Lowest priority, fewest generated tokens, lowest slot; immune rows only if all are."""
-    exposed = [row for row in rows if not row.immune] or list(rows)
-    return min(exposed, key=lambda row: (row.spec.priority, len(row.outputs), _slot(row)))
+    """Of the lowest priority, the row with fewest generated tokens, then the lowest slot.
+
+    Immune rows only if all of that priority are.
+    """
+    lowest = min(row.spec.priority for row in rows)
+    humble = [row for row in rows if row.spec.priority == lowest]
+    exposed = [row for row in humble if not row.immune] or humble
+    return min(exposed, key=lambda row: (len(row.outputs), _slot(row)))
 
 
 class Preemption:

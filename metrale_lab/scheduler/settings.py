@@ -25,7 +25,8 @@ class SchedulerSettings:
     seed : int
         Seed that a request without its own gets its draws from.
     deterministic : bool
-        Let no clock decide: deadlines are not looked at.
+        Wait for the device without polling first, so that no clock shows in the record. A request's
+        own timeout still counts.
     model_name : str
         Name used in messages.
     max_polls : int or None

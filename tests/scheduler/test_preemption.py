@@ -36,6 +36,7 @@ def test_immune_rows_are_passed_by_unless_all_are():
     assert victim(row(0, 63, immune_until=64), row(1, 70)) == 1
     assert victim(row(0, 64, immune_until=64), row(1, 70)) == 0
     assert victim(row(0, 1, immune_until=64), row(1, 9, immune_until=64)) == 0
+    assert victim(row(0, 1, immune_until=64), row(1, 9, priority=1)) == 0
 
 
 def exhausting(world, calls):
@@ -217,3 +218,16 @@ def test_the_late_result_of_a_preempted_row_is_used_once():
         settled = {one.ticket for one in world.events[:at] if isinstance(one, ev.StepSettled)}
         assert launched == settled
     assert world.told(ev.Preempted)
+
+
+def test_a_resumed_request_finding_its_own_history_is_no_hit():
+    """Also when it lost its blocks before its first token."""
+    world = World(num_blocks=10, block_size=4, admit_watermark=0, max_prefill_tokens=3, max_batch=3)
+    world.submit(*range(6), max_tokens=24)
+    world.submit(*range(30, 36), max_tokens=24)
+    world.tick(5)
+    world.submit(*range(40, 58), max_tokens=4)
+    world.run()
+    tree = world.model.tree
+    assert tree.hits + tree.misses == 3
+    assert "prefill" in {one.cause for one in world.told(ev.Preempted)}
