@@ -37,6 +37,7 @@ class Widgets:
         self._feed = Feed(lab, self._send)
         self._hubs: dict[str, Hub] = {}
         self._shown: list[Panel] = []
+        self._still = b""
 
     @property
     def name(self) -> str:
@@ -102,8 +103,9 @@ class Widgets:
         frame = still(
             self.lab.recorder, self.lab.text_of, self._feed.status, seq_no=seq_no, step=step
         )
-        for mode in ("live", "recorded"):
-            self._hub(mode).still = join([frame])
+        self._still = join([frame])
+        for hub in self._hubs.values():
+            hub.still = self._still
 
     def errors(self) -> list[str]:
         """What went wrong in the pump, in buttons and in pictures."""
@@ -145,7 +147,7 @@ class Widgets:
     def _hub(self, mode: str) -> Hub:
         if mode not in self._hubs:
             recorded = self._feed.first_key() if mode == "live" else self.recorded()
-            self._hubs[mode] = Hub(mode, recorded, self._receive)
+            self._hubs[mode] = Hub(mode, recorded, self._still, self._receive)
         return self._hubs[mode]
 
     def _close_hub(self, mode: str) -> None:

@@ -63,7 +63,7 @@ class Limits:
 class FrameBuilder:
     """One stream of frames of one lab.
 
-    `text_of` turns token ids into text; `seq` is the number of the last frame before this stream.
+    `text_of` turns token ids into text; `seq` is the number of the stream's first frame.
     """
 
     def __init__(self, text_of: Callable[[Sequence[int]], str], seq: int = 0) -> None:

@@ -12,6 +12,7 @@ from IPython.core.display_functions import publish_display_data
 from IPython.core.getipython import get_ipython
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
+PNG = "image/png"  # in a bundle: the bytes and the size that they are shown at
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,12 @@ def in_notebook() -> bool:
 
 
 def _publish(bundle: dict[str, Any], display_id: str, *, update: bool = False) -> None:
-    data = {
-        mime: b64encode(value).decode() if isinstance(value, bytes) else value
-        for mime, value in bundle.items()
-    }
+    data, metadata = dict(bundle), {}
+    if PNG in data:
+        picture, metadata[PNG] = data[PNG]
+        data[PNG] = b64encode(picture).decode()
     publish: Any = publish_display_data
-    publish(data, {}, transient={"display_id": display_id}, update=update)
+    publish(data, metadata, transient={"display_id": display_id}, update=update)
 
 
 def after_this_cell(call: Callable[[], object]) -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from metrale_lab.views.notebook import WIDGET, Display, after_this_cell, in_notebook, interactive
+from metrale_lab.views.notebook import (
+    PNG,
+    WIDGET,
+    Display,
+    after_this_cell,
+    in_notebook,
+    interactive,
+)
 from metrale_lab.views.page import page
 from metrale_lab.views.stills import still_png
 from metrale_lab.views.widget import PanelModel
@@ -37,7 +44,7 @@ class Panel:
         self._model: PanelModel | None = None
         self._displays: list[Display] = []
 
-    def freeze(self) -> Panel:
+    def freeze(self) -> None:
         """Turn every display of this panel into a picture and its text, for saving."""
         displays, self._displays = self._displays, []
         if displays:
@@ -45,7 +52,6 @@ class Panel:
             for one in displays:
                 one.replace(bundle, words)
         self.close()
-        return self
 
     def thaw(self) -> Panel:
         """The recorded run of this panel with its slider, also after `lab.close()`.
@@ -67,17 +73,20 @@ class Panel:
         path.write_text(source, encoding="utf-8")
         return path
 
-    def goto(self, *, seq_no: int | None = None, step: int | None = None) -> Panel:
+    def goto(self, *, seq_no: int | None = None, step: int | None = None) -> None:
         """Show the moment after an event or a tick; the view is held there.
 
         All panels of a lab show the same moment.
         """
         self._widgets.goto(seq_no=seq_no, step=step)
-        return self
 
     def text(self) -> str:
         """The panel in words: five lines of Markdown or fewer."""
-        return panel_words(self._widgets.lab.recorder, self.panels, self._widgets.name)
+        try:
+            return panel_words(self._widgets.lab, self.panels)
+        except Exception as error:
+            self._widgets.fail(error, "text")
+            return f"{', '.join(self.panels)}: {error}"
 
     def close(self) -> None:
         """Let go of the browser's side; displays stay as they are."""
@@ -116,7 +125,10 @@ class Panel:
     def _still(self) -> dict[str, Any]:
         bundle: dict[str, Any] = {"text/plain": self.text()}
         try:
-            bundle["image/png"] = still_png(self._widgets.lab.plots, self.panels)
+            picture = still_png(self._widgets.lab.plots, self.panels)
+            if picture is not None:
+                png, size = picture
+                bundle[PNG] = png, {**size, "alt": bundle["text/plain"].replace("**", "")}
         except Exception as error:
             self._widgets.fail(error, "picture")
         return bundle

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, sleep
 from typing import Protocol
 
 DEFAULT_HZ = 10.0
@@ -29,54 +29,64 @@ class Source(Protocol):
         """Whether nothing will ever come again; the pump then lets go of the source."""
 
 
+def daemon(run: Callable[[], None]) -> None:
+    """Run something on a daemon thread of its own."""
+    threading.Thread(target=run, name="metrale-lab pump", daemon=True).start()
+
+
 class Pump:
     """Polls its sources at a fixed rate; its thread lives while there is a source.
 
-    `clock` gives seconds; `wait(seconds)` sleeps and is cut short by `stop`. Both are there for
-    tests.
+    `clock` gives seconds, `wait(seconds)` sleeps, `spawn` starts the thread; tests give their own.
     """
 
     def __init__(
         self,
         hz: float = DEFAULT_HZ,
         clock: Callable[[], float] = monotonic,
-        wait: Callable[[float], object] | None = None,
+        wait: Callable[[float], object] = sleep,
+        spawn: Callable[[Callable[[], None]], None] = daemon,
     ) -> None:
         self._period = 1.0 / min(max(hz, 0.1), MAX_HZ)
-        self._clock = clock
-        self._woken = threading.Event()
-        self._wait = wait or self._woken.wait
+        self._clock, self._wait, self._spawn = clock, wait, spawn
         self._lock = threading.Lock()
         self._sources: list[Source] = []
-        self._thread: threading.Thread | None = None
+        self._alive = False
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs."""
-        return self._thread is not None and self._thread.is_alive()
+        """Whether the thread runs, or is about to end because its last source left."""
+        return self._alive
 
     def add(self, source: Source) -> None:
         """Poll a source from now on; starts the thread if there is none."""
         with self._lock:
             if source not in self._sources:
                 self._sources.append(source)
-            if self._thread is None:
-                self._woken.clear()
-                self._thread = threading.Thread(
-                    target=self._run, name="metrale-lab pump", daemon=True
-                )
-                self._thread.start()
+            if self._alive:
+                return
+            self._alive = True
+        self._spawn(self._run)
 
     def remove(self, source: Source) -> None:
         """Let go of a source; the thread ends after its last one."""
         with self._lock:
             if source in self._sources:
                 self._sources.remove(source)
-            if not self._sources:
-                self._woken.set()
 
-    def beat(self) -> None:
-        """Poll every source once; drop those that are finished."""
+    def _run(self) -> None:
+        due = self._clock()
+        while True:
+            self._beat()
+            # A slow beat is not made up for, and is followed by a rest.
+            due = max(due + self._period, self._clock() + self._period / 2)
+            with self._lock:
+                if not self._sources:
+                    self._alive = False
+                    return
+            self._wait(max(0.0, due - self._clock()))
+
+    def _beat(self) -> None:
         with self._lock:
             sources = list(self._sources)
         for source in sources:
@@ -86,18 +96,6 @@ class Pump:
                 source.fail(error)
             if source.finished:
                 self.remove(source)
-
-    def _run(self) -> None:
-        due = self._clock()
-        while True:
-            self.beat()
-            # A slow beat is not made up for, and is followed by a rest.
-            due = max(due + self._period, self._clock() + self._period / 2)
-            with self._lock:
-                if not self._sources:
-                    self._thread = None
-                    return
-            self._wait(max(0.0, due - self._clock()))
 
 
 PUMP = Pump()

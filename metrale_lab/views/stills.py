@@ -7,29 +7,44 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from PIL import Image
+
+from metrale_lab.views.palette import LIGHT
+from metrale_lab.views.plots.canvas import png_of
+
 # Matplotlib's font and text caches are not made for two threads at once.
 _DRAWING = threading.Lock()
-_DPI = 110
+_PIXELS = 2  # that `png_of` stores for each CSS pixel
+Still = tuple[bytes, dict[str, int]]
 
 
-def still_png(plots: Any, panels: Sequence[str]) -> bytes:
-    """One picture of the panels: a single one as it is, several in two columns."""
+def still_png(plots: Any, panels: Sequence[str]) -> Still | None:
+    """One picture of the panels with its size in CSS pixels; None when none can be drawn.
+
+    A single panel is drawn as it is; several lie in two columns, each at its own height.
+    """
+    pictures = [name for name in panels if name != "controls"]
+    if not pictures:
+        return None
     with _DRAWING:
-        drawable = [name for name in panels if hasattr(plots, name)]
-        if len(drawable) == 1:
-            figure = getattr(plots, drawable[0])().figure
-        else:
-            figure = _grid(plots, drawable)
-        out = io.BytesIO()
-        figure.savefig(out, format="png", dpi=_DPI)
-        return out.getvalue()
+        drawn = [png_of(getattr(plots, name)()) for name in pictures]
+    if len(drawn) == 1:
+        wide, high = Image.open(io.BytesIO(drawn[0])).size
+        return drawn[0], {"width": wide // _PIXELS, "height": high // _PIXELS}
+    return _two_columns([Image.open(io.BytesIO(one)).reduce(_PIXELS) for one in drawn])
 
 
-def _grid(plots: Any, panels: Sequence[str]) -> Any:
-    from matplotlib.figure import Figure
-
-    rows = max(1, -(-len(panels) // 2))
-    figure = Figure(figsize=(12, 3.6 * rows), layout="constrained")
-    for index, name in enumerate(panels):
-        getattr(plots, name)(ax=figure.add_subplot(rows, 2, index + 1))
-    return figure
+def _two_columns(tiles: list[Image.Image]) -> Still:
+    wide = max(tile.width for tile in tiles)
+    heights = [0, 0]
+    places = []
+    for tile in tiles:
+        column = heights.index(min(heights))
+        places.append((column * wide, heights[column]))
+        heights[column] += tile.height
+    sheet = Image.new("RGB", (2 * wide, max(heights)), LIGHT.background)
+    for tile, place in zip(tiles, places, strict=True):
+        sheet.paste(tile, place)
+    out = io.BytesIO()
+    sheet.save(out, "PNG", optimize=True)
+    return out.getvalue(), {"width": sheet.width, "height": sheet.height}

@@ -27,9 +27,13 @@ class Hub(anywidget.AnyWidget):
     still = traitlets.Bytes(b"").tag(sync=True)
 
     def __init__(
-        self, mode: str, recorded: bytes, receive: Callable[[Mapping[str, Any]], None]
+        self,
+        mode: str,
+        recorded: bytes,
+        still: bytes,
+        receive: Callable[[Mapping[str, Any]], None],
     ) -> None:
-        super().__init__(mode=mode, recorded=recorded, palette=palette())
+        super().__init__(mode=mode, recorded=recorded, still=still, palette=palette())
         self._receive = receive
         self.on_msg(self._on_browser)
 

@@ -53,12 +53,18 @@ class LabPage:
         self._path = path
         self.visit()
 
-    def visit(self) -> None:
-        """Open the notebook's page and wait until its kernel answers."""
-        self.page.goto(f"{self._server.url}{self._path}/{self._name}?token={self._server.token}")
+    def visit(self, name: str | None = None) -> None:
+        """Open a notebook's page, its own unless named, and wait until the kernel answers."""
+        self._name = name or self._name
+        token = self._server.token
+        self.page.goto(f"{self._server.url}{self._path}/{self._name}?token={token}&reset")
         self.wait(
-            "() => window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel"
-            "?.status === 'idle'"
+            """(name) => {
+              const panel = window.jupyterapp?.shell?.currentWidget;
+              return panel?.context?.path === name
+                && panel.sessionContext?.session?.kernel?.status === 'idle';
+            }""",
+            self._name,
         )
 
     def wait(self, condition: str, argument: Any = None) -> Any:

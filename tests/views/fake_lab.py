@@ -9,22 +9,18 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
+
+import pandas as pd
 
 from metrale_lab.trace import events as ev
 from metrale_lab.trace.recorder import Recorder
 from metrale_lab.views.dashboard import Widgets
+from metrale_lab.views.plots import Plots
 from tests.trace.story import Story, _Sequence, text_of
 
 BLOCK_SIZE = 4
 ROWS = 3
-FAULTY = "faulty"
-
-
-class Law(NamedTuple):
-    law: str
-    holds: bool
-    detail: str
 
 
 class Script(Story):
@@ -92,30 +88,6 @@ def _prompt(number: int, length: int) -> list[int]:
     return (shared + [(number * 11 + 5 * position) % 97 for position in range(length)])[:length]
 
 
-class StubPlots:
-    """Pictures for tests of the views alone."""
-
-    def __init__(self, lab: FakeLab) -> None:
-        self._lab = lab
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name == "controls":
-            raise AttributeError(name)
-        return lambda ax=None: self._draw(name, ax)
-
-    def _draw(self, name: str, ax: Any) -> Any:
-        from matplotlib.figure import Figure
-
-        if name == FAULTY:
-            raise RuntimeError("this picture cannot be drawn")
-        if ax is None:
-            ax = Figure(figsize=(6, 2.4)).add_subplot()
-        counts = self._lab.recorder.state().counts
-        ax.bar(list(counts), list(counts.values()))
-        ax.set_title(name)
-        return ax
-
-
 class FakeLab:
     """Acts as `metrale_lab.Lab` towards its panels."""
 
@@ -133,7 +105,7 @@ class FakeLab:
         self._errors: list[str] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self.plots: Any = StubPlots(self)
+        self.plots: Any = Plots(self)
         self.widgets = Widgets(self)
         self._thread = threading.Thread(target=self._run, daemon=True)
         if run:
@@ -161,9 +133,9 @@ class FakeLab:
     def errors(self) -> list[str]:
         return [*self._errors, *self.widgets.errors()]
 
-    def check(self) -> list[Law]:
-        names = ("pool adds up", "references match holders", "free list is clean")
-        return [Law(name, True, "") for name in names]
+    def check(self) -> pd.DataFrame:
+        laws = {"law": ["I1", "I2", "I3"], "holds": [True] * 3, "detail": ["", "", ""]}
+        return pd.DataFrame(laws)
 
     def pause(self, *, by: str = "code") -> None:
         self.paused, self.paused_by = True, by

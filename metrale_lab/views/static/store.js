@@ -21,7 +21,7 @@ export class Store {
     this.gone = false; // the kernel is no longer there
     this.trouble = []; // errors of the panels themselves
     this.commands = 0;
-    this.askedAt = 0;
+    this.askedAt = -Infinity;
   }
 
   /** The state to draw, or null before the first frame. */
