@@ -32,12 +32,15 @@ class TransformerForward(TransformerCore, ModelForward):
     ) -> int:
         self._enter()
         tokens = checked_ids(prompt, self.vocab_size)
-        if not self._is_fresh(self._owned(seq)):
+        if self._is_fresh(self._owned(seq)):
+            return self._attach_prefix(tokens, seq, needs_logits, resumed)
+        found = seq.cached_prefix_tokens
+        if not (seq.lookup_done and seq.seq_len == found and seq.tokens == tokens[:found]):
             raise InvalidRequest(
-                f"{seq!r} is not fresh: its prefix was looked up, or tokens were processed. "
-                "Look up once, before the first prefill."
+                f"{seq!r} is not fresh: it has processed tokens, or looked up another prompt. "
+                "Look up before the first prefill."
             )
-        return self._attach_prefix(tokens, seq, needs_logits, resumed)
+        return found  # asked again: the answer stands, and no reference is taken twice
 
     def prefill(
         self, tokens: Sequence[int], seq: SequenceState, stream: Stream | None = None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
+from torch.overrides import TorchFunctionMode
 
 from metrale_lab.engine import NO_ID, NO_MASK, FeedRow, HostToken, RowDraw
 from metrale_lab.engine.model import TransformerModel
@@ -24,13 +26,34 @@ def captured(loaded: LoadedModel) -> Iterator[TransformerModel]:
         yield one
 
 
-def test_a_fed_step_is_a_handful_of_operations_from_python(captured: TransformerModel) -> None:
-    seq, token = start(captured, prompt(9))
-    feed, stream = Feed(captured), captured.default_stream
-    feed.launch([HostToken(token)], [seq]).ids()
-    before = stream.dispatched
-    feed.launch([HostToken(token)], [seq]).ids()
-    assert stream.dispatched - before == OPERATIONS_PER_STEP
+class Counting(TorchFunctionMode):
+    """Counts the torch functions that Python calls on a stream's thread."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += 1
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("capture", "most"), [(True, 0), (False, 1000)])
+def test_a_captured_step_is_a_handful_of_operations_from_python(
+    loaded: LoadedModel, capture: bool, most: int
+) -> None:
+    with opened(loaded, capture=capture) as model:
+        seq, token = start(model, prompt(9))
+        feed, stream, counting = Feed(model), model.default_stream, Counting()
+        feed.launch([HostToken(token)], [seq]).ids()
+        before = stream.dispatched
+        stream.enqueue(lambda: counting.__enter__() and None)
+        launch = feed.launch([HostToken(token)], [seq])
+        stream.enqueue(lambda: counting.__exit__(None, None, None))
+        launch.ids()
+        stream.synchronize()
+        assert stream.dispatched - before == OPERATIONS_PER_STEP + 2
+        assert counting.calls <= most
+        assert (counting.calls > 50) == (not capture)
 
 
 def test_a_fed_step_leaves_the_bookkeeping_to_its_caller(model: TransformerModel) -> None:

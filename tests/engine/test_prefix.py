@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from metrale_lab.engine.model import TransformerModel
+from metrale_lab.errors import InvalidRequest
 from metrale_lab.trace.events import Event, PrefixLookup, ReclaimFinished
 from metrale_lab.weights import LoadedModel
 from tests.engine.kit import counts, opened, prompt, start
@@ -86,6 +87,23 @@ def test_the_last_token_of_a_cached_prompt_is_not_discounted(
     assert model.lookup_prefix(old, whole) == 80
     assert model.lookup_prefix(old, resumed, needs_logits=False) == 96
     assert (resumed.seq_len, resumed.tokens, len(resumed.block_table)) == (96, old, 6)
+
+
+def test_a_repeated_lookup_answers_the_same_and_takes_nothing_again(
+    ten_blocks: TransformerModel,
+) -> None:
+    model, old = ten_blocks, prompt(40)
+    finish(model, old)
+    seq = model.alloc_sequence()
+    assert model.lookup_prefix(old, seq) == 32
+    before = ([*seq.block_table], [*seq.held_nodes], counts(model), model.tree.hits)  # type: ignore[union-attr]
+    assert model.lookup_prefix(old, seq) == 32
+    assert before == (seq.block_table, seq.held_nodes, counts(model), model.tree.hits)  # type: ignore[union-attr]
+    with pytest.raises(InvalidRequest, match="another prompt"):
+        model.lookup_prefix(prompt(40, 1), seq)
+    model.prefill(old[32:], seq)
+    with pytest.raises(InvalidRequest, match="processed tokens"):
+        model.lookup_prefix(old, seq)
 
 
 def test_reclaim_goes_on_past_blocks_that_a_live_sequence_holds(
