@@ -424,6 +424,7 @@ class Lab:
 
     def _last_look(self) -> None:
         self._laws = self._check_now()
+        self.recorder.stop()  # what is torn down now is to be seen as it was
 
     def _give_back(self, blocks: int) -> None:
         if not self._closed:

@@ -189,6 +189,7 @@ def test_close_is_idempotent_and_the_record_answers_on(folder: Path) -> None:
     assert len(lab.frames.requests()) == 1
     assert lab.check()["holds"].all()
     assert lab.plots.block_map() is not None
+    assert lab.state().counts["cached"] > 0  # as it was before everything was given back
     assert len(lab.trace().frames.tokens()) == 3
     with pytest.raises(EngineStopped):
         lab.submit(token_ids=PROMPT)

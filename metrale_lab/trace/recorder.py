@@ -90,6 +90,7 @@ class Recorder:
         self._append: Callable[[tuple[float, Event]], None] = self._inbox.append
         self._long = max(_RELIEF, min(capacity // 4, _LONG_INBOX))
         self._lock = threading.Lock()  # the reader's side
+        self._append_us: float | None = None
         self._begin(LabState(num_blocks, block_size, ended_kept=ended_kept))
 
     def __call__(self, event: Event) -> None:
@@ -151,12 +152,14 @@ class Recorder:
             return self._archive.dropped
 
     def cost(self) -> RecordingCost:
-        """What recording costs: one append, measured now, times the events of a tick."""
+        """What recording costs: one append, measured at the first call, times a tick's events."""
         with self._lock:
             self._catch_up()
             events, ticks = self._archive.next_seq_no, self._ticks
             dropped, total_ms = self._archive.dropped, self._ticks_ms
-        append_us = _append_us()
+        if self._append_us is None:
+            self._append_us = _append_us()
+        append_us = self._append_us
         per_tick, tick_ms = events / max(1, ticks), total_ms / max(1, ticks)
         share = append_us * per_tick / (tick_ms * 1000) if tick_ms else 0.0
         return RecordingCost(events, dropped, append_us, per_tick, tick_ms, share)

@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 
 from metrale_lab.trace.state import BLOCK_STATES, BlockState, LabState
 from metrale_lab.views.palette import Theme
@@ -198,6 +199,8 @@ def pool_over_time(
     ax.set_xlim(steps[0], steps[-1])
     ax.set_ylim(0, state.num_blocks)
     axis_label(ax, look, "tick")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     ax.set_ylabel("blocks", color=look.muted, fontsize=8.5)
     legend(ax, look, reversed(shown), below=0.42)
     return ax

@@ -7,6 +7,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
+from matplotlib.ticker import MaxNLocator
 
 from metrale_lab.trace.state import LabState, NodeState
 from metrale_lab.views.palette import Theme
@@ -206,6 +207,7 @@ def reclaims(
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.set_yticks(range(len(rows)), [_reclaim_name(one) for one in rows], color=look.ink)
     axis_label(ax, look, "blocks")
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
     edge = hatch_colour(look.blocks["free"].colour, look)
     ax.axvline(0, color=edge, linewidth=1)
     words = (

@@ -133,7 +133,7 @@ def _strip(ax: Axes, look: Theme, place: int, word: str, values: list[float]) ->
     ax.plot([middle] * 2, [place - 0.34, place + 0.34], color=look.ink, linewidth=2)
     ax.plot([tail], [place], marker="<", color=look.bad, markersize=6, linestyle="")
     ax.annotate(
-        f"{middle:.3g} ms",
+        f"{middle:,.0f} ms" if middle >= 100 else f"{middle:.3g} ms",
         (middle, place - 0.36),
         ha="center",
         va="bottom",
