@@ -10,6 +10,7 @@ import dataclasses
 import math
 import mmap
 import struct
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -87,7 +88,7 @@ class GgufHeader:
         listed = [self._tensor(number, count, alignment) for number in range(count)]
         names = [info.name for info in listed]
         if len(set(names)) < count:
-            twice = next(name for name in names if names.count(name) > 1)
+            twice, _ = Counter(names).most_common(1)[0]
             self._fail(f"tensor {twice}", "is there twice; expected once")
         placed = self._placed(listed, data_start=-(-self.at // alignment) * alignment)
         return {name: placed[name] for name in names}

@@ -250,3 +250,15 @@ def test_what_is_no_file_at_all(tmp_path):
     (tmp_path / "text.gguf").write_text("hello, I am no model")
     with pytest.raises(ModelFormatError, match=r"text\.gguf: magic is b'hell'"):
         load_model(tmp_path / "text.gguf")
+
+
+@pytest.mark.parametrize("what", ["tensor", "field"])
+def test_names_are_there_once(copy, what):
+    data = copy.read_bytes()
+    old, new = {
+        "tensor": (b"blk.0.ffn_up.weight", b"blk.1.ffn_up.weight"),
+        "field": (b"tokenizer.ggml.bos_token_id", b"tokenizer.ggml.eos_token_id"),
+    }[what]
+    copy.write_bytes(data.replace(old, new))
+    with pytest.raises(ModelFormatError, match=rf"{new.decode()} is there twice; expected once"):
+        load_model(copy)
