@@ -18,15 +18,17 @@ def statistics(recorder: Recorder) -> dict[str, Any]:
     dict
         `tokens_per_s`: delivered in the last 5 seconds in which any were; `output_tokens`;
         `hit_rate`: reused tokens per prompt token looked up at first admissions, 0 to 1, None
-        without lookups; `recording`: `trace.recorder.RecordingCost`.
+        without lookups; `recording_share`: of a tick's time that recording takes, 0 to 1;
+        `recording`: the `trace.recorder.RecordingCost` that it comes from.
     """
-    state = recorder.state()
+    state, cost = recorder.state(), recorder.cost()
     asked = state.tokens_looked_up
     return {
         "tokens_per_s": _rate(recorder.history()),
         "output_tokens": state.tokens_delivered,
         "hit_rate": state.tokens_reused / asked if asked else None,
-        "recording": recorder.cost(),
+        "recording_share": cost.share,
+        "recording": cost,
     }
 
 

@@ -20,6 +20,7 @@ def test_statistics_agree_with_the_tables() -> None:
     busy = frames.steps().query("emitted_tokens > 0")
     rate = busy["emitted_tokens"].iloc[1:].sum() / (busy["t_s"].iloc[-1] - busy["t_s"].iloc[0])
     assert found["tokens_per_s"] == pytest.approx(rate)
+    assert found["recording_share"] == found["recording"].share > 0
     assert found["recording"].events == len(recorder.events())
 
 
