@@ -54,7 +54,7 @@ def test_write_kv(dtype):
     ops.write_kv(k, v, *reference, slots)
     for one, other in zip(mine, reference, strict=True):
         assert torch.equal(one != 0, other != 0)
-        close(one, other, dtype)  # the interpreter rounds to bfloat16 in a way of its own
+        close(one, other, dtype)  # the interpreter cuts bfloat16 off, where a GPU rounds
 
 
 def test_write_kv_refuses_a_strided_pool():

@@ -1,4 +1,4 @@
-"""Compiles every kernel for one GPU generation, and prints the names."""
+"""Compiles every kernel for one GPU generation and float dtype, and prints the names."""
 
 import sys
 
@@ -16,7 +16,7 @@ from metrale_kernels import (
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-FLOAT, LONG = "*bf16", "*i64"
+FLOAT, LONG = f"*{sys.argv[2]}", "*i64"
 KERNELS = [
     (
         masked_argmax.masked_argmax_kernel,

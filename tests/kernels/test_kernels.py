@@ -45,9 +45,9 @@ def test_interpreted_kernels_equal_their_torch_twins():
     assert " skipped" not in out
 
 
-@pytest.mark.parametrize("capability", [80, 90, 100])
-def test_kernels_compile_for_gpus(capability):
-    out = run("tests/kernels/compile_all.py", str(capability))
+@pytest.mark.parametrize(("capability", "dtype"), [(80, "fp16"), (90, "fp32"), (100, "bf16")])
+def test_kernels_compile_for_gpus(capability, dtype):
+    out = run("tests/kernels/compile_all.py", str(capability), dtype)
     assert out.split() == [
         "masked_argmax",
         "paged_decode_attention",
