@@ -3,50 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from time import perf_counter
 
-from metrale_lab.engine import NO_ID, FeedRow, FeedSource, HostToken, SequenceState
+from metrale_lab.engine import NO_ID, FeedRow, HostToken
 from metrale_lab.errors import KvCacheExhausted
 from metrale_lab.scheduler.commit import Commit
 from metrale_lab.scheduler.faults import FaultLog
-from metrale_lab.scheduler.plans import Outcome, StepPlan, Ticket
+from metrale_lab.scheduler.flight import Flight, plan_step
+from metrale_lab.scheduler.plans import Outcome, StepPlan
 from metrale_lab.scheduler.preemption import Preemption, exhausted
-from metrale_lab.scheduler.routers import Router
+from metrale_lab.scheduler.router import Router
 from metrale_lab.scheduler.rows import Row, Rows
-from metrale_lab.scheduler.sampling import (
-    NoCandidate,
-    needs_host,
-    pick_on_host,
-    row_draw,
-    row_mask,
-)
+from metrale_lab.scheduler.sampling import NoCandidate, needs_host, pick_on_host
 from metrale_lab.scheduler.tick import PoolView, TickStats
 from metrale_lab.trace.events import Observer, SequenceAdvanced, StepSettled
-
-
-@dataclass(slots=True, eq=False)
-class Flight:
-    """A launched step whose result was not applied yet.
-
-    Attributes
-    ----------
-    seqs : the rows' sequences at launch
-    positions : the rows' lengths at launch
-    discarded : numbers of the rows whose input was never output, known once the step before settled
-    """
-
-    ticket: Ticket
-    plan: StepPlan
-    rows: list[Row]
-    seqs: list[SequenceState]
-    positions: list[int]
-    discarded: set[int] = field(default_factory=set[int])
-
-    @property
-    def fed(self) -> bool:
-        """Whether the step took its inputs from the device."""
-        return self.plan.fed > 0
 
 
 class DecodeLane:
@@ -114,7 +84,7 @@ class DecodeLane:
                 if not all(self._router.reserve(row.sequence) for row in flight.rows):
                     return None
                 sources = [FeedRow(number) for number in range(len(flight.rows))]
-                plan = _plan(flight.rows, sources, steps_ahead=1)
+                plan = plan_step(flight.rows, sources, steps_ahead=1)
                 return self._fly(plan, flight.rows)
             except Exception as error:
                 self._faults.add("launch ahead", error)
@@ -124,7 +94,7 @@ class DecodeLane:
         """Launch a plain step, preempting until the pool suffices; settle it unless it may stay."""
         while batch := [row for row in self._rows.active if not row.finished]:
             sources = [HostToken(row.last_token) for row in batch]
-            plan = _plan(batch, sources, steps_ahead=0)
+            plan = plan_step(batch, sources, steps_ahead=0)
             try:
                 with self._stats.time("launch_s"):
                     self.flight = self._fly(plan, batch)
@@ -254,16 +224,3 @@ class DecodeLane:
                 captured=outcome.captured,
             )
         )
-
-
-def _plan(rows: Sequence[Row], sources: Sequence[FeedSource], steps_ahead: int) -> StepPlan:
-    indexes = [len(row.outputs) + steps_ahead for row in rows]
-    pairs = list(zip(rows, indexes, strict=True))
-    return StepPlan(
-        sources=sources,
-        seqs=[row.sequence for row in rows],
-        request_ids=tuple(row.id for row in rows),
-        masks=[row_mask(row, index) for row, index in pairs],
-        draws=[row_draw(row, index) for row, index in pairs],
-        host_logits=any(needs_host(row, index) for row, index in pairs),
-    )

@@ -11,7 +11,7 @@ from metrale_lab.scheduler.commit import Commit
 from metrale_lab.scheduler.faults import FaultLog
 from metrale_lab.scheduler.preemption import Preemption, exhausted
 from metrale_lab.scheduler.result import TokenLogprobs
-from metrale_lab.scheduler.routers import Router
+from metrale_lab.scheduler.router import Router
 from metrale_lab.scheduler.rows import Row, Rows
 from metrale_lab.scheduler.sampling import (
     NoCandidate,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from time import perf_counter
 
 from metrale_lab.engine.sequence import SequenceState
 from metrale_lab.scheduler.requests import Request, RequestSpec
@@ -158,6 +159,16 @@ class Rows:
         for place in (self.active, self.prefilling, self.parked, self.waiting):
             if row in place:
                 place.remove(row)
+
+    def sweep(self) -> None:
+        """End rows whose caller gave up or whose time is over; a deadline goes before a stop."""
+        now = perf_counter()
+        for row in self.live:
+            late = row.deadline_s is not None and now >= row.deadline_s
+            if late and row.finish_reason in ("", "stop", "length"):
+                row.end("timeout")
+            elif row.request.cancel_asked and not row.finished:
+                row.end("cancelled")
 
     def sort_by_slot(self) -> None:
         """Order the decode batch as its rows lie in the slots."""

@@ -1,12 +1,11 @@
-"""The thread that runs the ticks, and how others pause, step and end it."""
+"""How others use the engine's thread: submit, pause, step, call, close."""
 
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
-from time import monotonic, perf_counter
-from typing import Any, Literal, TypeVar
+from time import monotonic
+from typing import Literal, TypeVar
 
 from metrale_lab.errors import (
     EngineRunning,
@@ -17,57 +16,22 @@ from metrale_lab.errors import (
 )
 from metrale_lab.scheduler.core import Scheduler
 from metrale_lab.scheduler.faults import Fault
+from metrale_lab.scheduler.loop import Command, EngineLoop
 from metrale_lab.scheduler.requests import Request, RequestSpec
 from metrale_lab.trace.events import Observer, unobserved
 
 Result = TypeVar("Result")
 
 
-class _Command:
-    """A function that the engine's thread runs between two ticks."""
-
-    def __init__(self, work: Callable[[], Any]) -> None:
-        self.work = work
-        self.done = False
-        self.result: Any = None
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            self.result = self.work()
-        except BaseException as error:
-            self.error = error
-
-
-class EngineThread:
+class EngineThread(EngineLoop):
     """Runs a scheduler's ticks on a thread of its own.
 
     Waiting is interruptible and never spins; an interrupt stops the waiting, not the engine.
     """
 
     def __init__(self, scheduler: Scheduler, emit: Observer = unobserved) -> None:
-        self._scheduler, self._emit = scheduler, emit
-        self._changed = threading.Condition()
-        self._commands: deque[_Command] = deque()
-        self._paused_by = ""
-        self._fresh_work = self._working = False
-        self._bound = self._stopping = self._stopped = False
-        self._ticks_per_s: float | None = None
-        self._next_tick_s = 0.0
-        self._start_error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="metrale engine", daemon=True)
+        super().__init__(scheduler)
         scheduler.on_work, scheduler.check_wait = self._wake, self._check_wait
-
-    # --- for callers
-
-    def start(self) -> None:
-        """Start the thread and bind it to the model; raises what the binding raises."""
-        self._thread.start()
-        with self._changed:
-            while not (self._bound or self._stopped):
-                self._changed.wait()
-        if self._start_error is not None:
-            raise self._start_error
 
     def submit(self, spec: RequestSpec) -> Request:
         """Queue a request (see `Scheduler.submit`)."""
@@ -140,7 +104,7 @@ class EngineThread:
         """
         if threading.current_thread() is self._thread:
             return work()
-        command = _Command(work)
+        command = Command(work)
         with self._changed:
             if self._stopping:
                 raise EngineStopped("this engine was closed. Open another lab.")
@@ -217,8 +181,6 @@ class EngineThread:
                 self._changed.notify_all()
             self._thread.join()
 
-    # --- the engine's side
-
     def _shut_down(self, at_end: Callable[[], None]) -> None:
         for where, work in (
             ("closing the scheduler", self._scheduler.close),
@@ -229,71 +191,6 @@ class EngineThread:
                 work()
             except Exception as error:
                 self._scheduler.faults.add(where, error)
-
-    def _run(self) -> None:
-        try:
-            self._scheduler.model.bind_gpu_to_thread()
-        except Exception as error:
-            self._start_error = error
-        with self._changed:
-            self._bound, self._stopped = True, self._start_error is not None
-            self._changed.notify_all()
-        if not self._stopped:
-            self._loop()
-
-    def _loop(self) -> None:
-        while True:
-            with self._changed:
-                while not (self._commands or self._stopping or self._may_tick()):
-                    self._changed.wait(self._time_to_next())
-                command = self._commands.popleft() if self._commands else None
-                if command is None and self._stopping:
-                    self._stopped = True
-                    self._changed.notify_all()
-                    return
-                self._fresh_work, self._working = False, True
-            if command is not None:
-                command.run()
-            else:
-                self._tick()
-            with self._changed:
-                self._working = False
-                if command is not None:
-                    command.done = self._fresh_work = True
-                self._changed.notify_all()
-
-    def _tick(self) -> None:
-        if self._ticks_per_s is not None:
-            self._next_tick_s = perf_counter() + 1 / self._ticks_per_s
-        try:
-            self._scheduler.tick()
-        except Exception as error:
-            self._scheduler.faults.add("engine thread", error)
-
-    def _may_tick(self) -> bool:
-        """Whether there is something to do, and it may be done now."""
-        scheduler = self._scheduler
-        if self._paused_by or scheduler.idle or perf_counter() < self._next_tick_s:
-            return False
-        deadline = scheduler.next_deadline_s
-        overdue = deadline is not None and perf_counter() >= deadline
-        return self._fresh_work or not scheduler.stalled or overdue
-
-    def _time_to_next(self) -> float | None:
-        """Seconds until a deadline or the pace lets something happen; None: a call has to."""
-        scheduler = self._scheduler
-        if self._paused_by or scheduler.idle:
-            return None
-        now = perf_counter()
-        if now < self._next_tick_s:
-            return self._next_tick_s - now
-        deadline = scheduler.next_deadline_s
-        return None if deadline is None else max(0.0, deadline - now)
-
-    def _wake(self) -> None:
-        with self._changed:
-            self._fresh_work = True
-            self._changed.notify_all()
 
     def _check_wait(self) -> None:
         if self._paused_by == "code":
