@@ -3,6 +3,10 @@
 The trace is a TorchScript function. Weights that the step closes over become constants of its
 graph, which are references and not copies (so nothing is frozen: freezing may copy). What the
 step writes must be an input or an output, since TorchScript drops writes to constants.
+
+`torch.jit.trace` would register the function for the life of the process, and the weights would
+live on with it. So the two parts that it is made of are called here: one records a graph, the
+other makes a function of a graph that goes when its last reference goes.
 """
 
 from __future__ import annotations
@@ -16,12 +20,12 @@ import torch
 
 from metrale_lab.device.base import CapturedStep
 
+core: Any = torch._C
 jit: Any = torch.jit  # carries no types
 
 NODE_BYTES = 4096  # what a node of the graph holds, measured: TorchScript does not tell
 
 # Narrow and for good, because catch_warnings is not safe on a thread beside the notebook's.
-warnings.filterwarnings("ignore", "`torch.jit.trace` is deprecated", DeprecationWarning)
 warnings.filterwarnings("ignore", category=jit.TracerWarning, module=r"metrale_lab\.")
 
 
@@ -47,9 +51,11 @@ class TracedStep(CapturedStep):
                 output.copy_(result)
             return buffers[-1]
 
-        self._function = jit.trace(run, self._buffers, check_trace=False)
+        strict, out_of_place = True, False
+        graph, _ = core._create_graph_by_tracing(run, self._buffers, _unnamed, strict, out_of_place)
+        self._function = core._create_function_from_graph("step", graph)
         self.replay()  # builds the plan of execution, so that no later step pays for it
-        self.nbytes = NODE_BYTES * _count_nodes(self._function.graph)
+        self.nbytes = NODE_BYTES * _count_nodes(graph)
         self.capture_ms = (perf_counter() - started) * 1e3
 
     def replay(self) -> None:
@@ -77,6 +83,11 @@ class EagerStep(CapturedStep):
         results = self._step(*self._inputs)
         for output, result in zip(self._outputs, results, strict=True):
             output.copy_(result)
+
+
+def _unnamed(value: torch.Tensor) -> str:
+    """No name for a value of the graph: looking for one in Python's frames takes long."""
+    return ""
 
 
 def _count_nodes(graph: Any) -> int:

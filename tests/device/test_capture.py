@@ -1,4 +1,6 @@
+import gc
 import warnings
+import weakref
 
 import pytest
 import torch
@@ -159,7 +161,6 @@ def test_a_capture_neither_warns_nor_changes_how_torch_works_for_others(device):
     stream, layer = device.create_stream("test"), Layer()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        warnings.filterwarnings("ignore", "`torch.jit.trace` is deprecated", DeprecationWarning)
         on(stream, lambda: device.capture(layer.step, layer.inputs(), [layer.out, layer.best]))
     assert [str(one.message) for one in caught] == []
     assert torch._C._get_graph_executor_optimize()
@@ -187,3 +188,17 @@ def test_a_replay_dispatches_nothing_from_python(device):
     assert eager.operations > 10
     assert replayed.operations == 0
     assert stream.dispatched - before == 3 + 2  # the two that switch the count on and off
+
+
+def test_a_dropped_capture_lets_its_weights_go(device):
+    """`torch.jit.trace` would keep them for the life of the process."""
+    stream, layer = device.create_stream("test"), Layer()
+    step = on(stream, lambda: device.capture(layer.step, layer.inputs(), [layer.out, layer.best]))
+    on(stream, step.replay)
+    weight = weakref.ref(layer.weight)
+    layer = None
+    gc.collect()
+    assert weight() is not None  # the capture's own reference
+    step = None
+    gc.collect()
+    assert weight() is None
