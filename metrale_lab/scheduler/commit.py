@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from time import perf_counter
 from typing import Protocol
 
@@ -74,6 +75,12 @@ class Commit:
     def _tell(
         self, row: Row, index: int, token_id: int, ticket: int, fed: bool, outcome: str
     ) -> None:
-        speaks = self._tokenizer if token_id != NO_ID else None
-        text = "" if speaks is None else speaks.token_text(token_id)
+        text = self._label(token_id)
         self._emit(TokenEvent(row.id, index, token_id, text, ticket, fed, outcome))
+
+    def _label(self, token_id: int) -> str:
+        if self._tokenizer is None or token_id == NO_ID:
+            return ""
+        with suppress(Exception):  # a label is not worth a request
+            return self._tokenizer.token_text(token_id)
+        return ""

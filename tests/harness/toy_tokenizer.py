@@ -22,7 +22,7 @@ class ToyTokenizer:
         return [ALPHABET.index(letter) for letter in text]
 
     def token_text(self, token_id: int) -> str:
-        return ALPHABET[token_id]
+        return ALPHABET[token_id] if token_id < len(ALPHABET) else "."
 
     def detokenizer(self) -> ToyDetokenizer:
         return ToyDetokenizer()
@@ -32,7 +32,7 @@ class ToyDetokenizer:
     """Every token is a whole character."""
 
     def push(self, token_id: int) -> str:
-        return ALPHABET[token_id]
+        return ALPHABET[token_id] if token_id < len(ALPHABET) else "."
 
     def flush(self) -> str:
         return ""

@@ -286,3 +286,14 @@ def test_processors_change_what_is_picked_and_see_the_output_so_far():
     assert request.token_ids == (7, 8, 9, 10)
     assert seen == [(), (7,), (7, 8), (7, 8, 9)]
     world.check_empty()
+
+
+def test_a_tokenizer_that_fails_fails_its_request_alone():
+    world = World()
+    bad, good = world.submit(1, 2, max_tokens=12), world.submit(3, 4, max_tokens=12)
+    world.tick(2)
+    world.scheduler.active[0].text._detokenizer.push = lambda token: 1 // 0
+    world.tokenizer.token_text = lambda token: 1 // 0
+    world.finish()
+    assert isinstance(bad.exception(), ZeroDivisionError)
+    assert good.result(0).finish_reason == "length"
