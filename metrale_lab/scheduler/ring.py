@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
 from metrale_lab.device.base import Event
@@ -12,7 +10,7 @@ from metrale_lab.errors import MetraleError
 
 CELL_BYTES = 4  # one uint32 token id per row
 POLLS = 2000  # before a blocking wait
-POLLS_ON_SHARED_CORES = 32  # where polling takes time from the device itself
+POLLS_ON_SHARED_CORES = 8  # where polling takes time from the device itself
 
 
 class RingSlot:
@@ -82,7 +80,6 @@ class Ring:
                 polls += 1
                 if self._model.event_query(slot.ready):
                     return polls, False, None
-                time.sleep(0)  # lets the device's thread, if there is one, have the interpreter
             self._model.event_synchronize(slot.ready)
         except Exception as error:
             return polls, polls >= max_polls, error

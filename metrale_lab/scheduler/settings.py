@@ -30,7 +30,7 @@ class SchedulerSettings:
     model_name : str
         Name used in messages.
     max_polls : int or None
-        Polls of an event before the router blocks; None: 2000, but 32 where the device shares the
+        Polls of an event before the router blocks; None: 2000, but 8 where the device shares the
         host's cores.
     """
 
