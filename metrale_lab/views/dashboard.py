@@ -7,6 +7,7 @@ from typing import Any
 
 from metrale_lab.errors import InvalidRequest
 from metrale_lab.views.feed import Feed
+from metrale_lab.views.frames import Status
 from metrale_lab.views.notebook import after_this_cell
 from metrale_lab.views.panel import Panel
 from metrale_lab.views.protocol import LabLike
@@ -38,6 +39,7 @@ class Widgets:
         self._hubs: dict[str, Hub] = {}
         self._shown: list[Panel] = []
         self._still = b""
+        self._board: Panel | None = None
 
     @property
     def name(self) -> str:
@@ -90,6 +92,12 @@ class Widgets:
         folded = tuple(name for name in PANELS if name not in chosen)
         return Panel(self, ("controls", *chosen), folded, size)
 
+    def show(self) -> None:
+        """Show the dashboard in the running cell: one more view of the same model each time."""
+        if self._board is None:
+            self._board = self.dashboard()
+        self._board.show()
+
     def goto(self, *, seq_no: int | None = None, step: int | None = None) -> None:
         """Show the moment after an event or a tick in all panels of this lab.
 
@@ -121,7 +129,8 @@ class Widgets:
 
     def recorded(self) -> bytes:
         """The run so far as a blob of frames."""
-        return join(recorded_run(self.lab.recorder, self.lab.text_of, self._feed.status))
+        status = Status(name=self.lab.name, closed=self.lab.closed)
+        return join(recorded_run(self.lab.recorder, self.lab.text_of, status))
 
     def open_hub(self, panel: Panel) -> str:
         """The model id of the hub for a panel that is about to be shown."""

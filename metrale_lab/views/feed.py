@@ -21,6 +21,7 @@ FIRST_KEY_EVERY_S = 0.5  # until a browser has answered: its first frames may co
 STATS_EVERY_S = 1.0
 CHECK_EVERY_S = 2.0
 ANSWER_WITHIN_S = 20.0
+RECENT_EVENTS = 20_000  # that a view which begins late looks back on
 ERRORS_KEPT = 20
 Send = Callable[[dict[str, Any], list[bytes]], None]
 
@@ -89,6 +90,8 @@ class Feed:
         if changed or key_due or self._key_asked or closed:
             if view.dropped > self._next:
                 self._key_asked = True
+            if self._key_asked:
+                self._next = max(self._next, view.state.seq_no - RECENT_EVENTS)
             self._builder.absorb(view.stamped(self._next))
             self._next = view.state.seq_no + 1
             self._signature = signature
@@ -99,7 +102,7 @@ class Feed:
         """The state of this moment as a blob, for a browser that has not heard anything yet."""
         view = self._lab.recorder.view()
         builder = FrameBuilder(self._lab.text_of, seq=-1)  # before the first frame of the stream
-        builder.absorb(view.stamped())
+        builder.absorb(view.stamped(view.state.seq_no - RECENT_EVENTS))
         self._refresh_status(view.state, view.dropped, self._clock())
         return join([builder.key(view.state, self.status)])
 
@@ -152,7 +155,6 @@ class Feed:
         status.name, status.paused, status.paused_by = lab.name, bool(lab.paused_by), lab.paused_by
         status.closed, status.held, status.dropped = lab.closed, lab.held_blocks, dropped
         status.pace = lab.ticks_per_s
-        status.memory = memory_parts(state)
         if now - self._last_stats >= STATS_EVERY_S:
             self._last_stats = now
             try:
@@ -194,14 +196,6 @@ COMMANDS: dict[str, Callable[[LabLike, dict[str, Any]], object]] = {
         str(message["prompt"]), max_tokens=int(message.get("max_tokens", 64))
     ),
 }
-
-
-def memory_parts(state: LabState) -> dict[str, int]:
-    """Bytes of each part of the engine's memory; they add up to what the engine holds."""
-    one = state.memory.get("kv_block", 0)
-    parts = {name: size for name, size in state.memory.items() if name != "kv_block"}
-    parts.update({word: count * one for word, count in state.counts.items()})
-    return {name: size for name, size in parts.items() if size or name == "free"}
 
 
 def plain_stats(stats: Mapping[str, Any]) -> dict[str, float]:

@@ -37,7 +37,6 @@ class Status:
     held: int = 0
     ack: int = 0  # last button command that was carried out
     stats: dict[str, Any] = field(default_factory=dict[str, Any])
-    memory: dict[str, int] = field(default_factory=dict[str, int])
     errors: tuple[str, ...] = ()
     laws: tuple[tuple[str, bool, str], ...] = ()
     laws_step: int = -1
@@ -166,7 +165,7 @@ class FrameBuilder:
             },
             "ack": status.ack,
             "stats": status.stats,
-            "memory": status.memory,
+            "memory": memory_parts(state),
             "errors": list(status.errors),
             "laws_step": status.laws_step,
         }
@@ -248,6 +247,14 @@ class FrameBuilder:
         for ticket in [one for one in launched if one not in state.in_flight]:
             del launched[ticket]
         return list(launched.values())
+
+
+def memory_parts(state: LabState) -> dict[str, int]:
+    """Bytes of each part of the engine's memory; they add up to what the engine holds."""
+    one = state.memory.get("kv_block", 0)
+    parts = {name: size for name, size in state.memory.items() if name != "kv_block"}
+    parts.update({word: count * one for word, count in state.counts.items()})
+    return {name: size for name, size in parts.items() if size}
 
 
 def _cells(state: LabState) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -45,7 +45,11 @@ class Panel:
         self._displays: list[Display] = []
 
     def freeze(self) -> None:
-        """Turn every display of this panel into a picture and its text, for saving."""
+        """Turn every display of this panel into a picture and its text, for saving.
+
+        A page that was reloaded after the panel's cell ran no longer finds its outputs: run the
+        cell again before you freeze there.
+        """
         displays, self._displays = self._displays, []
         if displays:
             bundle, words = self._still(), self.text()
@@ -98,6 +102,10 @@ class Panel:
     def __repr__(self) -> str:
         return f"Panel({', '.join(self.panels)}; {self.mode}, {len(self._displays)} displays)"
 
+    def show(self) -> None:
+        """Show the panel in the running cell."""
+        self._ipython_display_()
+
     def _ipython_display_(self) -> None:
         one = Display()
         if interactive() and not (self.mode == "live" and self._widgets.lab.closed):
@@ -106,7 +114,7 @@ class Panel:
         elif in_notebook():
             one.show({"text/plain": self.text()})
             self._displays.append(one)
-            after_this_cell(self.freeze)
+            after_this_cell(self._freeze_quietly)
         else:
             raise NotImplementedError  # IPython shows __repr__ then
 

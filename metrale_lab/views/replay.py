@@ -12,6 +12,7 @@ from metrale_lab.views.wire import Frame
 
 MOST_FRAMES = 600
 KEY_EVERY_FRAMES = 20
+RECENT_EVENTS = 20_000  # that a still looks back on for its timeline
 
 
 def recorded_run(
@@ -61,5 +62,6 @@ def still(
         step = view.state.step if at is None else at.step
     state = view.state_at(step)
     builder = FrameBuilder(text_of)
-    builder.absorb(one for one in view.stamped() if one.seq_no <= state.seq_no)
+    recent = view.stamped(state.seq_no - RECENT_EVENTS)
+    builder.absorb(one for one in recent if one.seq_no <= state.seq_no)
     return builder.key(state, status)

@@ -51,6 +51,7 @@ class PanelModel(anywidget.AnyWidget):
     panels = traitlets.List(traitlets.Unicode()).tag(sync=True)
     folded = traitlets.List(traitlets.Unicode()).tag(sync=True)
     size = traitlets.Unicode("normal").tag(sync=True)
+    page = traitlets.Unicode().tag(sync=True)  # the page load that showed the panel first
 
 
 def palette() -> dict[str, Any]:

@@ -37,6 +37,8 @@ def test_reload(open_notebook: Open) -> None:
     one.wait_tick(tick + 5)
     one.press("Pause engine")
     one.wait("() => document.querySelector('.ml-status').textContent === 'paused here'")
+    assert "run the cell again before you freeze" in one.page.locator(".ml-notice").inner_text()
+    assert one.page.get_by_role("button", name="Freeze for saving").is_disabled()
 
 
 def test_dark_and_light(open_notebook: Open) -> None:

@@ -7,6 +7,7 @@ import { BLOCK_WORDS, blockRefs, blockWord, holdersOf } from "./reducer.js";
 const MARKS_FROM = 6; // CSS pixels of a cell from which hatches, grid and labels are drawn
 const LABELS_FROM = 15;
 const MAX_HEIGHT = { normal: 300, projector: 420 };
+const LARGEST = { normal: 26, projector: 38 };
 
 export class BlockMap {
   static title = "Block map";
@@ -15,6 +16,7 @@ export class BlockMap {
   constructor(store, options) {
     this.store = store;
     this.maxHeight = MAX_HEIGHT[options.size];
+    this.largest = LARGEST[options.size];
     this.cursor = null;
     this.hovered = null;
     this.base = make("canvas", { class: "ml-pixels" });
@@ -42,7 +44,7 @@ export class BlockMap {
     this.state = state;
     this.theme = theme;
     this.holders = holdersOf(state);
-    this.grid = gridLayout(state.blocks.length, width, this.maxHeight);
+    this.grid = gridLayout(state.blocks.length, width, this.maxHeight, this.largest);
     this.drawPixels();
     this.drawMarks();
     this.drawLegend();
@@ -181,7 +183,8 @@ export class BlockMap {
     const first = cell * state.group;
     const name =
       state.group > 1 ? `blocks ${first}–${first + state.group - 1}` : `block ${first}`;
-    const parts = [name, blockWord(byte), `${refs}${refs === 31 ? "+" : ""} references`];
+    const parts = [name, blockWord(byte)];
+    if (refs) parts.push(`${refs === 31 ? "31 or more" : refs} reference${refs > 1 ? "s" : ""}`);
     for (const { sequence, position } of (this.holders.get(cell) ?? []).slice(0, 4)) {
       const filled = Math.max(
         0,

@@ -77,7 +77,7 @@ export class FeedTimeline {
     const context = sized(this.canvas, width, 2 * lane + 12 + AXIS);
     const scale = (width - LEFT - 4) / Math.max(line.end - line.start, 1e-6);
     this.x = (t) => LEFT + (t - line.start) * scale;
-    context.font = "12px system-ui, sans-serif";
+    context.font = `${Math.round(this.lane * 0.35)}px system-ui, sans-serif`;
     context.textBaseline = "middle";
     context.fillStyle = theme.muted;
     context.fillText("host", 0, lane / 2);

@@ -169,8 +169,9 @@ class Page {
     this.status.dataset.word = word;
     say(this.status, text);
     say(this.counts, header ? ratesText(header.stats, false) : "");
-    this.freeze.disabled = store.gone;
-    say(this.notice, noticeOf(store, state));
+    this.freeze.disabled = store.gone || this.options.reloaded === true;
+    const reloaded = this.options.reloaded ? RELOADED : "";
+    say(this.notice, `${noticeOf(store, state)} ${reloaded}`.trim());
     this.notice.hidden = this.notice.textContent === "";
   }
 
@@ -178,7 +179,13 @@ class Page {
     const sign = texts.join("\n");
     if (sign === this.shownErrors) return;
     this.shownErrors = sign;
-    this.errors.replaceChildren(...texts.map((text) => make("div", { text: `✗ ${text}` })));
+    const dismiss = make("button", {
+      type: "button",
+      text: "Dismiss",
+      onclick: () => (this.errors.hidden = true),
+    });
+    const lines = texts.map((text) => make("div", { text: `✗ ${text}` }));
+    this.errors.replaceChildren(dismiss, ...lines);
     this.errors.hidden = texts.length === 0;
   }
 
@@ -222,6 +229,8 @@ export function noticeOf(store, state) {
   return parts.join(" ");
 }
 
+const RELOADED =
+  "This page was loaded after the panel's cell ran: run the cell again before you freeze it.";
 const WORDS = {
   pause: "pause",
   tick: "tick",
@@ -250,6 +259,17 @@ export function mountRecorded(element, view, { palette, ...options }) {
   return mount(element, store, options);
 }
 
+const PAGE = (globalThis[Symbol.for("metrale-lab page")] ??= Math.random().toString(36).slice(2));
+
+/** Whether a model was first shown by another page load; the first one leaves its mark. */
+function isReloaded(model) {
+  if (!model.get("page")) {
+    model.set("page", PAGE);
+    model.save_changes();
+  }
+  return model.get("page") !== PAGE;
+}
+
 async function render({ model, el }) {
   const hub = await model.widget_manager.get_model(model.get("hub"));
   const store = storeOf(hub);
@@ -260,6 +280,7 @@ async function render({ model, el }) {
     folded: model.get("folded"),
     size: model.get("size"),
     freeze: () => model.send({ command: "freeze" }),
+    reloaded: isReloaded(model),
   });
   if (live) store.send({ hello: view });
   return () => {

@@ -4,8 +4,10 @@ import { pathOf, treeLayout } from "./layout.js";
 import { fillBox, inkOn, legendItem, make, say, sized, TextTable } from "./paint.js";
 
 const ROW = 24;
-const MIN_ROW = 5;
-const MAX_HEIGHT = { normal: 300, projector: 420 };
+const FONT = { normal: 11, projector: 14 };
+const MIN_ROW = 17; // a label still reads; more rows than fit are scrolled to
+const VIEW_HEIGHT = { normal: 300, projector: 420 };
+const MOST_PIXELS = 8000; // of the canvas's height
 const GAP = 3;
 
 export class PrefixTree {
@@ -14,7 +16,8 @@ export class PrefixTree {
 
   constructor(store, options) {
     this.store = store;
-    this.maxHeight = MAX_HEIGHT[options.size];
+    this.viewHeight = VIEW_HEIGHT[options.size];
+    this.font = FONT[options.size];
     this.hovered = null;
     this.canvas = make("canvas", {
       class: "ml-canvas",
@@ -46,11 +49,13 @@ export class PrefixTree {
           node.text,
         ]),
     );
+    this.scroller = make("div", { class: "ml-scroller" }, this.canvas);
+    this.scroller.style.maxHeight = `${this.viewHeight}px`;
     this.element = make(
       "div",
       {},
       this.empty,
-      this.canvas,
+      this.scroller,
       this.legend,
       this.info,
       this.table.element,
@@ -62,11 +67,12 @@ export class PrefixTree {
     this.theme = theme;
     this.tree = treeLayout(state.nodes);
     this.empty.hidden = state.nodes.size > 0;
-    this.canvas.hidden = this.legend.hidden = this.info.hidden = state.nodes.size === 0;
+    this.scroller.hidden = this.legend.hidden = this.info.hidden = state.nodes.size === 0;
     this.table.element.hidden = state.nodes.size === 0;
     if (state.nodes.size) {
-      this.measure(width);
-      this.paint(width);
+      const inner = width - (this.tree.rows * MIN_ROW > this.viewHeight ? 14 : 0);
+      this.measure(inner);
+      this.paint(inner);
       this.drawLegend();
       this.tell();
     }
@@ -75,9 +81,10 @@ export class PrefixTree {
 
   measure(width) {
     const { rows, levels } = this.tree;
-    this.row = Math.max(MIN_ROW, Math.min(ROW, this.maxHeight / rows));
+    const row = Math.max(MIN_ROW, Math.min(ROW, this.viewHeight / rows));
+    this.row = Math.min(row, MOST_PIXELS / rows);
     this.column = Math.max(3, Math.min(110, (width - 2) / levels));
-    this.height = Math.min(rows, Math.ceil(this.maxHeight / this.row)) * this.row;
+    this.height = rows * this.row;
     this.boxes = this.tree.boxes.map((box) => ({
       ...box,
       x: box.level * this.column,
@@ -91,16 +98,17 @@ export class PrefixTree {
     const lit = this.litPath();
     const places = new Map(this.boxes.map((box) => [box.id, box]));
     const gap = this.column > 10 ? GAP : 1;
-    context.font = "11px system-ui, sans-serif";
+    context.font = `${this.font}px system-ui, sans-serif`;
     context.textBaseline = "middle";
     for (const box of this.boxes) this.link(context, places.get(nodes.get(box.id).parent), box);
     for (const box of this.boxes) {
       const node = nodes.get(box.id);
       const paint = this.theme.blocks[node.refs > 1 ? "shared" : "cached"];
       const [w, h] = [this.column - gap, this.row - Math.min(GAP, this.row / 4)];
-      context.globalAlpha = lit && !lit.has(node.id) ? 0.28 : 1;
-      fillBox(context, paint, box.x, box.y, w, h);
-      if (w > 30 && h > 11) this.label(context, node, paint, box, w, h);
+      const dim = lit && !lit.has(node.id);
+      context.globalAlpha = dim ? 0.28 : 1;
+      fillBox(context, dim ? { ...paint, hatch: "" } : paint, box.x, box.y, w, h);
+      if (!dim && w > 30 && h > 11) this.label(context, node, paint, box, w, h);
       context.globalAlpha = 1;
       if (node.pins) this.frame(context, box, w, h, this.theme.blocks.changed.colour);
       if (node.id === this.store.selection.node) this.frame(context, box, w, h, this.theme.ink);
@@ -202,9 +210,18 @@ export class PrefixTree {
     const { selection } = this.store;
     if (event.key === "Escape") this.store.select({});
     else if (!this.boxes?.length || !event.key.startsWith("Arrow")) return;
-    else this.pick(this.neighbour(selection.node, event.key) ?? selection.node);
+    else this.moveTo(this.neighbour(selection.node, event.key) ?? selection.node);
     event.preventDefault();
     event.stopPropagation();
+  }
+
+  moveTo(id) {
+    this.pick(id);
+    const box = this.boxes.find((one) => one.id === id);
+    const { scrollTop, clientHeight } = this.scroller;
+    if (box.y < scrollTop || box.y + this.row > scrollTop + clientHeight) {
+      this.scroller.scrollTop = box.y - clientHeight / 2;
+    }
   }
 
   neighbour(id, key) {

@@ -87,7 +87,10 @@ export class Requests {
   fill(line, row, theme, place, end) {
     const chosen = row.sequence >= 0 && row.sequence === this.store.selection.sequence;
     say(line.button, row.name ? `${row.id} ${row.name}` : `${row.id}`);
-    line.button.title = `Light up the blocks of request ${row.id}`;
+    const alive = row.sequence >= 0 && this.state.sequences.has(row.sequence);
+    line.button.title = alive
+      ? `Light up the blocks of request ${row.id}`
+      : `Request ${row.id} holds no blocks now`;
     line.button.setAttribute("aria-pressed", `${chosen}`);
     line.element.classList.toggle("ml-chosen", chosen);
     say(line.state, this.stateText(row, theme));
@@ -143,6 +146,7 @@ export class Requests {
   pick(id) {
     const sequence = this.state.requests.get(id)?.sequence ?? -1;
     const again = sequence === this.store.selection.sequence;
-    this.store.select(again || sequence < 0 ? {} : { sequence });
+    const alive = this.state.sequences.has(sequence);
+    this.store.select(again || !alive ? {} : { sequence });
   }
 }
