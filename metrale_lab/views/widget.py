@@ -12,7 +12,16 @@ from metrale_lab.views.assets import module_text, style_text
 from metrale_lab.views.palette import THEMES
 
 
-class Hub(anywidget.AnyWidget):
+class Closing(anywidget.AnyWidget):
+    """A widget that takes its layout along when it closes."""
+
+    def close(self) -> None:
+        """Let go of the browser's side, of the layout's too."""
+        self.layout.close()
+        super().close()
+
+
+class Hub(Closing):
     """Where frames arrive in the browser and button messages leave it; it is never shown.
 
     `recorded` holds frames that are known when the model is made: the state of that moment, or a
@@ -42,7 +51,7 @@ class Hub(anywidget.AnyWidget):
             self._receive(content)
 
 
-class PanelModel(anywidget.AnyWidget):
+class PanelModel(Closing):
     """One panel or dashboard; all its displays are views of this model."""
 
     _esm = module_text()

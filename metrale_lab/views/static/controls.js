@@ -104,7 +104,8 @@ export class Controls {
 export function ratesText(stats, cost = true) {
   const parts = [];
   if (stats.tokens_per_s !== undefined) parts.push(`${stats.tokens_per_s.toFixed(1)} tokens/s`);
-  if (stats.hit_rate !== undefined) parts.push(`${Math.round(100 * stats.hit_rate)} % prefix hits`);
+  if (stats.hit_rate !== undefined)
+    parts.push(`${Math.round(100 * stats.hit_rate)} % of prompt tokens reused`);
   if (cost && stats.recording_share !== undefined) {
     const share = 100 * stats.recording_share;
     parts.push(`recording costs ${share.toFixed(share < 1 ? 2 : 1)} %`);
