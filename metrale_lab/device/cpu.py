@@ -1,8 +1,8 @@
 """A CPU that works like a GPU: a thread runs enqueued work in order while the host goes on.
 
 torch releases the GIL inside its kernels, so the host really does run ahead. Everything here
-that touches an event, a copy or a queue is plain Python and numpy: those keep the GIL, while
-each small torch operation would hand it over and wait a switch interval to get it back.
+that touches an event, a small copy or a queue is plain Python: that keeps the GIL, while each
+small torch operation would hand it over and wait a switch interval to get it back.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from metrale_lab.device.base import (
 )
 from metrale_lab.device.capture import EagerStep, TracedStep
 from metrale_lab.device.choice import runs_kernels
-from metrale_lab.device.memory import LiveCount, free_host_memory
+from metrale_lab.device.memory import LiveCount, free_host_memory, host_copy
 from metrale_lab.errors import DeviceFault, EngineStopped
 
 Work = Callable[[], None]
@@ -196,8 +196,7 @@ class CpuDevice(Device):
         source = _bytes_of(src)
         if source.size > dst.nbytes:
             raise ValueError(f"{source.size} bytes do not fit into a view of {dst.nbytes} bytes")
-        target = dst.numpy("uint8")[: source.size]
-        stream.enqueue(lambda: np.copyto(target, source))
+        stream.enqueue(host_copy(dst.numpy("uint8")[: source.size], source))
 
     def capture(
         self,

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from metrale_lab.device.base import Device, Event, PinnedMemory, Stream
+from metrale_lab.device.memory import host_copy
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _ALIGN = 64
@@ -111,9 +112,7 @@ class StepInputs:
 
 def _copy(source: Tensor, target: Tensor) -> Callable[[], None]:
     if target.device.type == "cpu":
-        # numpy keeps the GIL; a torch copy would hand it over and wait to get it back
-        target_bytes, source_bytes = target.numpy(), source.numpy()
-        return lambda: np.copyto(target_bytes, source_bytes)
+        return host_copy(target.numpy(), source.numpy())
 
     def copy() -> None:
         target.copy_(source, non_blocking=True)
