@@ -164,6 +164,9 @@ class EngineThread(EngineLoop):
 
         `at_end` runs on the engine's thread when nothing is left, before the model is torn down.
         """
+        if self._thread.ident is None:  # never started: nobody else can give things back
+            self._stopped = True
+            self._shut_down(at_end)
         if self._stopped or not self._thread.is_alive():
             return
         self._scheduler.refuse_requests()

@@ -319,3 +319,10 @@ def test_reset_cancels_and_counts_from_zero_again():
         assert again.id == 0
         assert again.result(PATIENCE).cached_tokens == 0
         world.compare(again.result(0))
+
+
+def test_closing_a_thread_that_was_never_started_gives_everything_back():
+    world = Live()
+    world.thread.close()
+    world.thread.close()
+    assert (world.device.live_events, world.device.live_pinned_bytes) == (0, 0)
