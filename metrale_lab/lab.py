@@ -87,7 +87,7 @@ class Lab:
                 emit,
                 parts.tokenizer,
             )
-            thread = EngineThread(self._scheduler, emit)
+            thread = EngineThread(self._scheduler)
             thread.start()
         except BaseException:
             parts.model.teardown()

@@ -18,7 +18,6 @@ from metrale_lab.scheduler.core import Scheduler
 from metrale_lab.scheduler.faults import Fault
 from metrale_lab.scheduler.loop import Command, EngineLoop
 from metrale_lab.scheduler.requests import Request, RequestSpec
-from metrale_lab.trace.events import Observer, unobserved
 
 Result = TypeVar("Result")
 
@@ -29,7 +28,7 @@ class EngineThread(EngineLoop):
     Waiting is interruptible and never spins; an interrupt stops the waiting, not the engine.
     """
 
-    def __init__(self, scheduler: Scheduler, emit: Observer = unobserved) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         super().__init__(scheduler)
         scheduler.on_work, scheduler.check_wait = self._wake, self._check_wait
 

@@ -30,7 +30,7 @@ class Live(World):
 
     def __init__(self, router="async", **options):
         super().__init__(router, **options)
-        self.thread = EngineThread(self.scheduler, self.events.append)
+        self.thread = EngineThread(self.scheduler)
 
     def submit(self, *token_ids, **arguments):
         arguments.setdefault("max_tokens", 8)
