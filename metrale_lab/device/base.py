@@ -89,6 +89,7 @@ class PinnedMemory:
         self, storage: torch.Tensor, on_change: Callable[[int], None] | None = None
     ) -> None:
         self._storage: torch.Tensor | None = storage  # uint8, one dimension
+        self._array = storage.numpy()  # slicing it keeps the GIL, as slicing a tensor does not
         self._on_change = on_change  # told how many bytes came (+) or went (-)
         if on_change is not None:
             on_change(storage.numel())
@@ -96,7 +97,7 @@ class PinnedMemory:
     @property
     def nbytes(self) -> int:
         """Size in bytes."""
-        return self.storage.numel()
+        return self.array.nbytes
 
     @property
     def storage(self) -> torch.Tensor:
@@ -104,6 +105,13 @@ class PinnedMemory:
         if self._storage is None:
             raise ValueError("this pinned memory was freed")
         return self._storage
+
+    @property
+    def array(self) -> np.ndarray[Any, np.dtype[Any]]:
+        """The bytes as a uint8 array; ValueError after `free`."""
+        if self._storage is None:
+            raise ValueError("this pinned memory was freed")
+        return self._array
 
     def view(self, offset: int = 0, nbytes: int | None = None) -> PinnedView:
         """A part of it: `nbytes` bytes (default: the rest) from byte `offset`."""
@@ -115,8 +123,9 @@ class PinnedMemory:
     def free(self) -> None:
         """Let go of the memory; views of it raise from now on. Idempotent."""
         if self._storage is not None and self._on_change is not None:
-            self._on_change(-self._storage.numel())
+            self._on_change(-self.nbytes)
         self._storage = None
+        self._array = np.empty(0, "uint8")
 
     @property
     def freed(self) -> bool:
@@ -132,8 +141,7 @@ class PinnedView:
 
     def numpy(self, dtype: str = "uint32") -> np.ndarray[Any, np.dtype[Any]]:
         """The bytes as a one-dimensional array that shares the memory."""
-        part = self.memory.storage[self.offset : self.offset + self.nbytes]
-        return part.numpy().view(dtype)
+        return self.memory.array[self.offset : self.offset + self.nbytes].view(dtype)
 
     def tensor(self, dtype: torch.dtype) -> torch.Tensor:
         """The bytes as a one-dimensional tensor that shares the memory."""

@@ -1,9 +1,12 @@
 import threading
+import weakref
 
 import numpy as np
 import pytest
+import torch
 
 from metrale_lab.device import memory
+from metrale_lab.device.base import PinnedMemory
 from metrale_lab.device.memory import LiveCount, free_host_memory, host_copy
 
 
@@ -52,3 +55,22 @@ def test_free_memory_is_that_of_the_machine_within_the_container(monkeypatch, tm
     assert free_host_memory() > 2**20
     (tmp_path / "memory.max").write_text("1000000\n")
     assert free_host_memory() == 0
+
+
+def test_freed_pinned_memory_lets_its_bytes_go():
+    storage = torch.zeros(64, dtype=torch.uint8)
+    gone = weakref.ref(storage)
+    pinned = PinnedMemory(storage)
+    view = pinned.view(8, 16)
+    assert view.numpy("int64").tolist() == [0, 0]
+    del storage
+    pinned.free()
+    assert gone() is None
+    with pytest.raises(ValueError, match="freed"):
+        view.numpy()
+
+
+@pytest.mark.parametrize(("offset", "nbytes"), [(-1, 4), (0, 65), (60, 8), (65, 0)])
+def test_a_view_outside_the_memory_is_refused(offset, nbytes):
+    with pytest.raises(ValueError, match="do not lie"):
+        PinnedMemory(torch.zeros(64, dtype=torch.uint8)).view(offset, nbytes)
