@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,13 @@ class LabPage:
         """Save the notebook and read its file."""
         self.command("docmanager:save")
         return dict(json.loads(self.file.read_text()))
+
+    def barriers(self) -> list[str]:
+        """What axe-core finds on the panels of this page, each as rule and element."""
+        script = resources.files("axe_playwright_python") / "axe.min.js"
+        self.page.evaluate(script.read_text(encoding="utf-8"))
+        found = self.page.evaluate("() => axe.run('.ml-root').then((one) => one.violations)")
+        return [f"{one['id']}: {node['html'][:200]}" for one in found for node in one["nodes"]]
 
     def shot(self, name: str) -> None:
         """Keep a picture of the page where `METRALE_SHOTS` says."""

@@ -52,6 +52,7 @@ def test_dark_and_light(open_notebook: Open) -> None:
     one.page.locator(".ml-verdict").scroll_into_view_if_needed()
     one.wait("() => document.querySelector('.ml-verdict').textContent.includes('hold at tick')")
     one.shot("light")
+    assert one.barriers() == []
     one.press("Hold")
     theme = "() => document.querySelector('.ml-root').dataset.theme"
     assert one.page.evaluate(theme) == "light"
@@ -62,6 +63,7 @@ def test_dark_and_light(open_notebook: Open) -> None:
     assert len(dark) == len(light)
     assert all(a != b for a, b in zip(light, dark, strict=True))
     one.shot("dark")
+    assert one.barriers() == []
 
 
 def test_kernel_restart(open_notebook: Open) -> None:

@@ -12,7 +12,7 @@ export class Reclaims {
   constructor(store) {
     this.store = store;
     this.body = make("tbody");
-    const heads = ["when", "for", "needed", "pinned", "target", "free", "evicted blocks", ""];
+    const heads = ["when", "for", "needed", "pinned", "target", "free", "evicted blocks", "enough"];
     const head = make("tr", {}, ...heads.map((one) => make("th", { scope: "col", text: one })));
     this.table = make(
       "table",
@@ -45,7 +45,7 @@ export class Reclaims {
         row.target,
         `${row.free_before} → ${row.free}`,
         row.evicted ? this.evicted(row) : "none",
-        row.satisfied ? "✓ enough" : "✗ short",
+        row.satisfied ? "✓ yes" : "✗ no",
       ]),
     );
   }
