@@ -4,15 +4,20 @@ A decode step of SmolLM2-135M's size runs on a CPU stream, launched by an engine
 main thread is idle or runs pure Python: each step's operations dispatched one by one from Python,
 and captured as one call. Random weights; the figures are milliseconds per step.
 
+A busy loop takes a processor too, not only the GIL. So the same loop is also run in another
+process: that figure is what any engine would pay on this machine, and the rest is the GIL's.
+
     python benchmarks/gil.py [--rows 1] [--context 64] [--steps 15] [--threads 2]
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from statistics import median
 from time import perf_counter
 
@@ -146,6 +151,18 @@ def milliseconds(
     return median(took)
 
 
+@contextmanager
+def loop_in_another_process() -> Iterator[None]:
+    """The same load on the processors, without a share in this process's GIL."""
+    code = "number = 0\nwhile True: number = number * 31 % 1009 + 1"
+    process = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
 def report(step: DecodeStep, device: Device, steps: int) -> float:
     """Print the table; the captured step's ratio of busy to idle at the short interval."""
     stream = device.create_stream("compute")
@@ -167,10 +184,13 @@ def report(step: DecodeStep, device: Device, steps: int) -> float:
             sys.setswitchinterval(interval)
             idle = milliseconds(run, stream, device, turns, busy=False)
             busy = milliseconds(run, stream, device, turns, busy=True)
+            with loop_in_another_process():
+                floor = milliseconds(run, stream, device, turns, busy=False)
             ratio = busy / idle
             print(
-                f"  switch interval {interval * 1e3:.0f} ms: "
-                f"idle {idle:.1f} ms, busy {busy:.1f} ms, ratio {ratio:.2f}"
+                f"  switch interval {interval * 1e3:.0f} ms: idle {idle:.1f} ms, "
+                f"busy {busy:.1f} ms ({ratio:.2f} times), "
+                f"busy in another process {floor:.1f} ms ({floor / idle:.2f} times)"
             )
     return ratio
 
