@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from metrale_lab.errors import InvalidRequest
-from metrale_lab.views.feed import Feed
+from metrale_lab.views.feed import Feed, law_rows
 from metrale_lab.views.frames import Status
 from metrale_lab.views.notebook import after_this_cell
-from metrale_lab.views.panel import Panel
+from metrale_lab.views.panel import Mode, Panel
 from metrale_lab.views.protocol import LabLike
 from metrale_lab.views.pump import PUMP
 from metrale_lab.views.replay import recorded_run, still
@@ -31,10 +31,14 @@ SIZES = ("normal", "projector")
 
 
 class Widgets:
-    """The live panels of a lab; each call makes one more view of one model."""
+    """The panels of a lab; each display is one more view of one model.
 
-    def __init__(self, lab: LabLike) -> None:
+    `mode` "recorded" makes panels that show the run so far with its slider.
+    """
+
+    def __init__(self, lab: LabLike, mode: Mode = "live") -> None:
         self.lab = lab
+        self._mode = mode
         self._feed = Feed(lab, self._send)
         self._hubs: dict[str, Hub] = {}
         self._shown: list[Panel] = []
@@ -48,35 +52,35 @@ class Widgets:
 
     def block_map(self) -> Panel:
         """Where each block is, whose it is, and whether it is shared."""
-        return Panel(self, ("block_map",))
+        return self._panel("block_map")
 
     def memory(self) -> Panel:
         """What fills the memory, adding up to the total."""
-        return Panel(self, ("memory",))
+        return self._panel("memory")
 
     def prefix_tree(self) -> Panel:
         """What is reusable, and who reuses it."""
-        return Panel(self, ("prefix_tree",))
+        return self._panel("prefix_tree")
 
     def reclaims(self) -> Panel:
         """What admission had to evict."""
-        return Panel(self, ("reclaims",))
+        return self._panel("reclaims")
 
     def feed_timeline(self) -> Panel:
         """What overlaps with what on host and device."""
-        return Panel(self, ("feed_timeline",))
+        return self._panel("feed_timeline")
 
     def requests(self) -> Panel:
         """Who waits, runs or is parked, and how fast."""
-        return Panel(self, ("requests",))
+        return self._panel("requests")
 
     def invariants(self) -> Panel:
         """Whether the engine is in order."""
-        return Panel(self, ("invariants",))
+        return self._panel("invariants")
 
     def controls(self) -> Panel:
         """Pause, tick, slow motion, a prompt to submit, pool pressure."""
-        return Panel(self, ("controls",))
+        return self._panel("controls")
 
     def dashboard(self, panels: Sequence[str] | None = None, size: str = "normal") -> Panel:
         """All panels on one page; those of `panels` are open, the rest folded.
@@ -90,7 +94,7 @@ class Widgets:
         if size not in SIZES:
             raise InvalidRequest(f"size={size!r}: allowed is {' or '.join(map(repr, SIZES))}.")
         folded = tuple(name for name in PANELS if name not in chosen)
-        return Panel(self, ("controls", *chosen), folded, size)
+        return Panel(self, ("controls", *chosen), folded, size, self._mode)
 
     def show(self) -> None:
         """Show the dashboard in the running cell: one more view of the same model each time."""
@@ -130,6 +134,11 @@ class Widgets:
     def recorded(self) -> bytes:
         """The run so far as a blob of frames."""
         status = Status(name=self.lab.name, closed=self.lab.closed)
+        try:
+            status.laws = law_rows(self.lab.check())
+            status.laws_step = self.lab.recorder.view().state.step
+        except Exception as error:
+            self.fail(error, "check")
         return join(recorded_run(self.lab.recorder, self.lab.text_of, status))
 
     def open_hub(self, panel: Panel) -> str:
@@ -152,6 +161,9 @@ class Widgets:
     def fail(self, error: BaseException, where: str) -> None:
         """Keep an error for `errors()` and the panels' strip."""
         self._feed.fail(error, where)
+
+    def _panel(self, name: str) -> Panel:
+        return Panel(self, (name,), mode=self._mode)
 
     def _hub(self, mode: str) -> Hub:
         if mode not in self._hubs:

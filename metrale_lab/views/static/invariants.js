@@ -2,6 +2,8 @@
 
 import { make, say } from "./paint.js";
 
+const UNCHECKED = "Not checked yet: the first check comes within two seconds.";
+
 export class Invariants {
   static title = "Invariants";
   static question = "Is the engine in order at this tick?";
@@ -18,7 +20,7 @@ export class Invariants {
     const tick = state.header.laws_step;
     const broken = laws.filter((one) => !one.holds);
     const [first] = broken;
-    if (!laws.length) say(this.verdict, this.unchecked());
+    if (!laws.length) say(this.verdict, UNCHECKED);
     else if (first) say(this.verdict, `✗ ${first.law} is broken at tick ${tick}: ${first.detail}`);
     else say(this.verdict, `✓ All ${laws.length} laws hold at tick ${tick}.`);
     const colour = laws.length ? theme.good : theme.muted;
@@ -27,11 +29,6 @@ export class Invariants {
     if (sign === this.sign) return;
     this.sign = sign;
     this.list.replaceChildren(...laws.map((one) => this.row(one, theme)));
-  }
-
-  unchecked() {
-    if (this.store.post === null) return "A recorded run is not checked again: lab.check() does it now.";
-    return "Not checked yet: the first check comes within two seconds.";
   }
 
   row({ law, holds, detail }, theme) {
