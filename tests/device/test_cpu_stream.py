@@ -1,6 +1,9 @@
 import gc
+import subprocess
+import sys
 import threading
 import weakref
+from pathlib import Path
 from time import perf_counter
 
 import pytest
@@ -8,6 +11,8 @@ import torch
 
 from metrale_lab.device import open_device
 from metrale_lab.errors import DeviceFault, EngineStopped, InvalidConfig
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -229,14 +234,14 @@ def test_close_runs_what_is_enqueued_joins_and_refuses_more(device, stream):
     device.close()
     device.close()
     assert ran == [1]
-    assert not stream._thread.is_alive()
+    assert not stream._worker.thread.is_alive()
     with pytest.raises(EngineStopped):
         stream.enqueue(fail)
 
 
 def test_a_forgotten_stream_ends_its_thread(device):
     stream = device.create_stream("forgotten")
-    thread = stream._thread
+    thread = stream._worker.thread
     del stream
     gc.collect()
     thread.join(timeout=30)
@@ -261,3 +266,22 @@ def test_open_device_names():
 
 def test_free_memory_is_a_plausible_number_of_bytes(device):
     assert 2**20 < device.free_memory() < 2**50
+
+
+def test_a_process_ends_in_peace_while_work_is_enqueued():
+    code = """
+import torch
+from metrale_lab.device import open_device
+stream = open_device("cpu").create_stream("busy")
+a = torch.ones(300, 300)
+for _ in range(2000):
+    stream.enqueue(lambda: a @ a)
+forgotten = open_device("cpu").create_stream("forgotten")
+for _ in range(2000):
+    forgotten.enqueue(lambda: a @ a)
+del forgotten
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert (process.returncode, process.stderr) == (0, "")

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from metrale_lab.device import cuda as cuda_device
+from metrale_lab.device import cuda_stream
 from metrale_lab.errors import DeviceFault, EngineStopped
 
 
@@ -104,7 +105,8 @@ class FakeCuda:
 @pytest.fixture
 def fake(monkeypatch):
     fake = FakeCuda()
-    monkeypatch.setattr(cuda_device, "cuda", fake)
+    for module in (cuda_device, cuda_stream):
+        monkeypatch.setattr(module, "cuda", fake)
     return fake
 
 
@@ -112,7 +114,7 @@ def fake(monkeypatch):
 def host(monkeypatch):
     """The host's clock in seconds, set by the test."""
     now = [100.0]
-    monkeypatch.setattr(cuda_device, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(cuda_stream, "perf_counter", lambda: now[0])
     return now
 
 
