@@ -125,9 +125,10 @@ lab.widgets.memory()
 """
     count = """
 lab.close()
-Out.clear()  # IPython keeps each cell's last value, also under a name
-for name in [name for name, value in globals().items() if isinstance(value, Panel)]:
-    del globals()[name]
+get_ipython().displayhook.flush()  # IPython keeps each cell's last value, also under names
+for kept in (globals(), get_ipython().user_ns_hidden):
+    for name in [name for name, value in kept.items() if isinstance(value, Panel)]:
+        del kept[name]
 gc.collect()
 print(len(_instances), sum(isinstance(one, FakeLab) for one in gc.get_objects()))
 """
