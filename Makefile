@@ -9,7 +9,7 @@ INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX),)
 OPEN ?= $(if $(DISPLAY)$(WAYLAND_DISPLAY),1,0)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: lab test lint types layers unit js notebooks browser bench clean
+.PHONY: lab test lint types layers unit js notebooks browser exhaustive bench clean
 
 lab: $(VENV)/.lab
 	$(BIN)/metrale-lab fetch smollm2
@@ -48,9 +48,13 @@ notebooks: $(VENV)/.test
 browser: $(VENV)/.test
 	$(BIN)/python -m pytest -m browser
 
+exhaustive: $(VENV)/.test
+	METRALE_EXHAUSTIVE=1 $(BIN)/python -m pytest tests/first_light
+
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/decode.py
 	$(BIN)/python benchmarks/gil.py
+	$(BIN)/python benchmarks/busy_cell.py
 	$(BIN)/python benchmarks/recorder.py
 
 $(VENV)/.python:

@@ -1,4 +1,4 @@
-"""How much a cell that runs pure Python slows decoding: step times with the main thread idle and busy.
+"""How much a cell that runs pure Python slows decoding: step times, main thread idle and busy.
 
 Idle and busy runs alternate, so that a machine whose speed drifts does not decide; medians of the
 decode steps' durations are compared.

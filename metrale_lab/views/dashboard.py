@@ -8,7 +8,7 @@ from typing import Any
 from metrale_lab.errors import InvalidRequest
 from metrale_lab.views.feed import Feed, law_rows
 from metrale_lab.views.frames import Status
-from metrale_lab.views.notebook import after_this_cell
+from metrale_lab.views.notebook import AfterEachCell, after_this_cell
 from metrale_lab.views.panel import Mode, Panel
 from metrale_lab.views.protocol import LabLike
 from metrale_lab.views.pump import PUMP
@@ -42,6 +42,9 @@ class Widgets:
         self._feed = Feed(lab, self._send)
         self._hubs: dict[str, Hub] = {}
         self._shown: list[Panel] = []
+        self._unseen: list[Panel] = []  # shown where no front end looks
+        self._unseen_seq_no = -2  # last event that their pictures show
+        self._each_cell: AfterEachCell | None = None
         self._still = b""
         self._board: Panel | None = None
 
@@ -125,8 +128,11 @@ class Widgets:
 
     def close(self) -> None:
         """Freeze all displays and let the pump go; panels can still be thawed."""
-        for panel in list(self._shown):
+        if self._each_cell is not None:
+            self._each_cell.stop()
+        for panel in [*self._shown, *self._unseen]:
             panel.freeze()
+        self._unseen.clear()
         self._close_hub("live")
         self._close_hub("recorded")
         PUMP.remove(self._feed)
@@ -150,6 +156,27 @@ class Widgets:
             PUMP.add(self._feed)
             after_this_cell(self._expect_answer)
         return str(hub.model_id)
+
+    def show_unseen(self, panel: Panel) -> None:
+        """Keep the pictures of a panel up to date, cell by cell, since no front end does."""
+        if self.lab.closed:
+            after_this_cell(panel.freeze_quietly)
+            return
+        self._unseen.append(panel)
+        self._unseen_seq_no = -2
+        if self._each_cell is None:
+            self._each_cell = AfterEachCell(self._refresh_unseen)
+
+    def _refresh_unseen(self) -> None:
+        seq_no = self.lab.recorder.state().seq_no
+        if seq_no == self._unseen_seq_no:
+            return
+        self._unseen_seq_no = seq_no
+        try:
+            for panel in self._unseen:
+                panel.refresh()
+        except Exception as error:
+            self.fail(error, "freeze")
 
     def closed(self, panel: Panel) -> None:
         """A panel let go of its browser side; the last one takes the hub along."""

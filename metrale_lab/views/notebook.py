@@ -72,3 +72,26 @@ def after_this_cell(call: Callable[[], object]) -> None:
         call()
 
     shell.events.register("post_run_cell", once)
+
+
+class AfterEachCell:
+    """Calls `call` synchronously when a cell ends, until `stop`.
+
+    A program that executes notebooks takes what a cell's end sends, and loses what comes later.
+    """
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        shell = get_ipython()
+        self._events: Any = None if shell is None else shell.events
+        if self._events is not None:
+            self._events.register("post_run_cell", self._ended)
+
+    def _ended(self, *_: Any) -> None:
+        self._call()
+
+    def stop(self) -> None:
+        """Call no more; idempotent."""
+        events, self._events = self._events, None
+        if events is not None:
+            events.unregister("post_run_cell", self._ended)

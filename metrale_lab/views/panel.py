@@ -9,7 +9,6 @@ from metrale_lab.views.notebook import (
     PNG,
     WIDGET,
     Display,
-    after_this_cell,
     in_notebook,
     interactive,
 )
@@ -50,12 +49,16 @@ class Panel:
         A page that was reloaded after the panel's cell ran no longer finds its outputs: run the
         cell again before you freeze there.
         """
-        displays, self._displays = self._displays, []
-        if displays:
-            bundle, words = self._still(), self.text()
-            for one in displays:
-                one.replace(bundle, words)
+        self.refresh()
+        self._displays = []
         self.close()
+
+    def refresh(self) -> None:
+        """Put the picture and text of this moment where the panel is shown."""
+        if self._displays:
+            bundle, words = self._still(), self.text()
+            for one in self._displays:
+                one.replace(bundle, words)
 
     def thaw(self) -> Panel:
         """The recorded run of this panel with its slider, also after `lab.close()`.
@@ -114,7 +117,7 @@ class Panel:
         elif in_notebook():
             one.show({"text/plain": self.text()})
             self._displays.append(one)
-            after_this_cell(self._freeze_quietly)
+            self._widgets.show_unseen(self)
         else:
             raise NotImplementedError  # IPython shows __repr__ then
 
@@ -143,9 +146,10 @@ class Panel:
 
     def _on_browser(self, _: Any, content: Any, buffers: Any) -> None:
         if isinstance(content, dict) and content.get("command") == "freeze":
-            WORKER.put(self._freeze_quietly)
+            WORKER.put(self.freeze_quietly)
 
-    def _freeze_quietly(self) -> None:
+    def freeze_quietly(self) -> None:
+        """Freeze; what goes wrong is kept for `errors()`."""
         try:
             self.freeze()
         except Exception as error:
