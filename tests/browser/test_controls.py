@@ -41,8 +41,10 @@ def test_pause_tick_resume_when_the_kernel_is_free(open_notebook: Open) -> None:
     status(one, "running")
 
 
-def test_speed_prompt_and_pressure_reach_the_lab(open_notebook: Open) -> None:
-    one = open_notebook(SETUP, "lab.widgets.controls()", STATE)
+def test_speed_prompt_and_pressure_reach_the_lab_and_refusals_are_shown(
+    open_notebook: Open,
+) -> None:
+    one = open_notebook(SETUP, "lab.widgets.controls()", STATE, "print(lab.errors())")
     one.run(0)
     one.run(1)
     one.wait_tick(5)
@@ -56,17 +58,13 @@ def test_speed_prompt_and_pressure_reach_the_lab(open_notebook: Open) -> None:
     one.run(2)
     assert one.output(2).split() == ["False", "6", "5"]
 
-
-def test_a_refused_prompt_is_shown_and_kept(open_notebook: Open) -> None:
-    one = open_notebook(SETUP, "lab.widgets.controls()", "print(lab.errors())")
-    one.run(0)
-    one.run(1)
-    one.wait_tick(5)
-    one.page.locator(".ml-root").get_by_label("prompt").fill("   ")
+    root.get_by_label("prompt").fill("   ")
     one.press("Submit")
     one.wait("() => document.querySelector('.ml-errors')?.textContent.includes('prompt is empty')")
-    one.run(2)
-    assert "the prompt is empty" in one.output(2)
+    one.run(3)
+    assert "the prompt is empty" in one.output(3)
+    one.press("Dismiss")
+    one.wait("() => document.querySelector('.ml-errors').hidden")
 
 
 def test_the_panel_says_when_controls_wait_for_the_cell(open_notebook: Open) -> None:

@@ -61,6 +61,46 @@ def test_hold_and_scrub_while_a_cell_blocks(open_notebook: Open) -> None:
     assert one.output(2) == "mine before\n", "the cell must still be blocking"
 
 
+def test_a_block_is_read_and_lit_up_by_mouse_and_by_keys(open_notebook: Open) -> None:
+    show = "lab.widgets.dashboard(panels=['block_map', 'prefix_tree', 'requests'])"
+    one = open_notebook(SETUP, show, height=1400)
+    one.run(0)
+    one.run(1)
+    one.wait_tick(60)
+    one.press("Hold")
+    info = one.page.locator(".ml-card-block_map .ml-info")
+    board = one.page.locator(".ml-over")
+    board.hover(position={"x": 5, "y": 5})
+    one.wait("() => document.querySelector('.ml-card-block_map .ml-info').textContent[6] === '0'")
+    one.page.mouse.move(0, 0)
+    board.focus()
+    for key, block in (("Home", 0), ("ArrowRight", 1), ("ArrowDown", 25), ("ArrowUp", 1)):
+        one.page.keyboard.press(key)
+        assert info.inner_text().startswith(f"block {block} ")
+
+    alive = one.page.locator(".ml-requests button[title^='Light up']").first
+    alive.click()
+    one.wait("() => document.querySelector('.ml-requests button[aria-pressed=\"true\"]')")
+    one.shot("lit_up")
+    alive.click()
+    one.wait("() => !document.querySelector('.ml-requests button[aria-pressed=\"true\"]')")
+
+    one.page.locator(".ml-card-prefix_tree canvas").first.focus()
+    one.page.keyboard.press("ArrowDown")
+    one.page.keyboard.press("ArrowRight")
+    tree = one.page.locator(".ml-card-prefix_tree .ml-info")
+    one.wait(
+        "() => document.querySelector('.ml-card-prefix_tree .ml-info').textContent"
+        ".startsWith('node ')"
+    )
+    assert "tokens deep" in tree.inner_text()
+    one.page.locator(".ml-card-block_map .ml-table summary").click()
+    table = one.page.locator(".ml-card-block_map .ml-table tbody tr")
+    counts = [int(row.locator("td").nth(1).inner_text()) for row in table.all()]
+    assert sum(counts) == 96
+    assert one.faults == []
+
+
 def test_ten_panels_of_one_lab(open_notebook: Open) -> None:
     names = ["block_map", "memory", "prefix_tree", "reclaims", "feed_timeline", "requests"]
     names += ["invariants", "controls", "dashboard", "block_map"]

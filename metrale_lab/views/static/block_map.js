@@ -132,17 +132,22 @@ export class BlockMap {
     const chosen = this.state.sequences.get(this.store.selection.sequence);
     if (chosen) {
       const cells = new Set(Array.from(chosen.table, (one) => Math.floor(one / this.state.group)));
-      context.fillStyle = this.theme.background;
-      context.globalAlpha = 0.66;
-      for (let i = 0; i < this.state.blocks.length; i++) {
-        const [x, y] = this.place(i);
-        if (!cells.has(i)) context.fillRect(x, y, cell, cell);
-      }
-      context.globalAlpha = 1;
+      this.dimAllBut(context, cells);
       this.outline(context, cells, this.theme.ink, 2);
     }
     const at = this.cursor ?? this.store.selection.block;
     if (at !== null) this.outline(context, [at], this.theme.ink, 3);
+  }
+
+  dimAllBut(context, cells) {
+    const { columns, rows, cell } = this.grid;
+    context.beginPath();
+    context.rect(0, 0, columns * cell, rows * cell);
+    for (const one of cells) context.rect(...this.place(one), cell, cell);
+    context.fillStyle = this.theme.background;
+    context.globalAlpha = 0.66;
+    context.fill("evenodd");
+    context.globalAlpha = 1;
   }
 
   outline(context, cells, colour, width) {
