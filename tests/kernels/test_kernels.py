@@ -45,6 +45,17 @@ def test_interpreted_kernels_equal_their_torch_twins():
     assert " skipped" not in out
 
 
+def test_the_engine_runs_on_interpreted_kernels():
+    """Against transformers, with run-ahead, and with draws."""
+    run(
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider"),
+        *("tests/engine/test_oracle.py", "tests/engine/test_feed.py"),
+        *("-k", "greedy and llama or over_run or draw_depends or masked_ids"),
+        METRALE_OPS="triton",
+        TRITON_INTERPRET="1",
+    )
+
+
 @pytest.mark.parametrize(("capability", "dtype"), [(80, "fp16"), (90, "fp32"), (100, "bf16")])
 def test_kernels_compile_for_gpus(capability, dtype):
     out = run("tests/kernels/compile_all.py", str(capability), dtype)
