@@ -8,6 +8,7 @@ from typing import Any
 from metrale_lab.errors import InvalidRequest
 from metrale_lab.views.feed import Feed, law_rows
 from metrale_lab.views.frames import Status
+from metrale_lab.views.moment import Moment
 from metrale_lab.views.notebook import AfterEachCell, after_this_cell
 from metrale_lab.views.panel import Mode, Panel
 from metrale_lab.views.protocol import LabLike
@@ -46,6 +47,7 @@ class Widgets:
         self._unseen_seq_no = -2  # last event that their pictures show
         self._each_cell: AfterEachCell | None = None
         self._still = b""
+        self._step: int | None = None  # that `goto` holds
         self._board: Panel | None = None
 
     @property
@@ -108,6 +110,8 @@ class Widgets:
     def goto(self, *, seq_no: int | None = None, step: int | None = None) -> None:
         """Show the moment after an event or a tick in all panels of this lab.
 
+        Stills show it too, until somebody presses "Live".
+
         Raises
         ------
         TraceIncomplete
@@ -118,9 +122,11 @@ class Widgets:
         frame = still(
             self.lab.recorder, self.lab.text_of, self._feed.status, seq_no=seq_no, step=step
         )
-        self._still = join([frame])
-        for hub in self._hubs.values():
-            hub.still = self._still
+        self._hold(join([frame]), frame.header["step"])
+
+    def moment(self) -> Moment:
+        """What stills show: the tick that `goto` holds, else the latest."""
+        return Moment(self.lab, self._step)
 
     def errors(self) -> list[str]:
         """What went wrong in the pump, in buttons and in pictures."""
@@ -189,6 +195,11 @@ class Widgets:
         """Keep an error for `errors()` and the panels' strip."""
         self._feed.fail(error, where)
 
+    def _hold(self, still: bytes, step: int | None) -> None:
+        self._still, self._step = still, step
+        for hub in self._hubs.values():
+            hub.still = still
+
     def _panel(self, name: str) -> Panel:
         return Panel(self, (name,), mode=self._mode)
 
@@ -212,6 +223,8 @@ class Widgets:
 
     def _receive(self, message: Mapping[str, Any]) -> None:
         self._feed.receive(message)
+        if message.get("ask") == "live":
+            self._hold(b"", None)
         if "hello" in message and "live" in self._hubs and not self.lab.closed:
             PUMP.add(self._feed)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from metrale_lab.views.moment import Moment
 from metrale_lab.views.notebook import (
     PNG,
     WIDGET,
@@ -56,7 +57,7 @@ class Panel:
     def refresh(self) -> None:
         """Put the picture and text of this moment where the panel is shown."""
         if self._displays:
-            bundle, words = self._still(), self.text()
+            bundle, words = self._still()
             for one in self._displays:
                 one.replace(bundle, words)
 
@@ -69,7 +70,7 @@ class Panel:
 
     def snapshot(self) -> None:
         """Add a still picture of this moment, with its text, to the running cell."""
-        Display().show(self._still(), self.text())
+        Display().show(*self._still())
 
     def to_html(self, path: str | Path) -> Path:
         """Write one offline page with the recorded run; returns its path."""
@@ -89,11 +90,7 @@ class Panel:
 
     def text(self) -> str:
         """The panel in words: five lines of Markdown or fewer."""
-        try:
-            return panel_words(self._widgets.lab, self.panels)
-        except Exception as error:
-            self._widgets.fail(error, "text")
-            return f"{', '.join(self.panels)}: {error}"
+        return self._words(self._widgets.moment())
 
     def close(self) -> None:
         """Let go of the browser's side; displays stay as they are."""
@@ -131,18 +128,29 @@ class Panel:
             )
             self._model.on_msg(self._on_browser)
         view = {"model_id": self._model.model_id, "version_major": 2, "version_minor": 1}
-        return {WIDGET: view, **self._still()}
+        return {WIDGET: view, **self._still()[0]}
 
-    def _still(self) -> dict[str, Any]:
-        bundle: dict[str, Any] = {"text/plain": self.text()}
+    def _still(self) -> tuple[dict[str, Any], str]:
+        """Picture and text of one moment: the outputs' bundle, and its Markdown."""
+        moment = self._widgets.moment()
+        words = self._words(moment)
+        plain = words.replace("**", "")
+        bundle: dict[str, Any] = {"text/plain": plain}
         try:
-            picture = still_png(self._widgets.lab.plots, self.panels)
+            picture = still_png(moment, self.panels)
             if picture is not None:
                 png, size = picture
-                bundle[PNG] = png, {**size, "alt": bundle["text/plain"].replace("**", "")}
+                bundle[PNG] = png, {**size, "alt": plain}
         except Exception as error:
             self._widgets.fail(error, "picture")
-        return bundle
+        return bundle, words
+
+    def _words(self, moment: Moment) -> str:
+        try:
+            return panel_words(moment, self.panels)
+        except Exception as error:
+            self._widgets.fail(error, "text")
+            return f"{', '.join(self.panels)}: {error}"
 
     def _on_browser(self, _: Any, content: Any, buffers: Any) -> None:
         if isinstance(content, dict) and content.get("command") == "freeze":

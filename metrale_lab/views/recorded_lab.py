@@ -6,27 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from metrale_lab.errors import EngineStopped
+from metrale_lab.views.moment import HeldRecorder
 
 TextOf = Callable[[Sequence[int]], str]
-
-
-class Recording:
-    """The one moment of a recorder that a recorded run has; `view()` gives its `RecordView`."""
-
-    generation = 0
-
-    def __init__(self, recorder: Any) -> None:
-        self._recorder = recorder
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._recorder, name)
 
 
 class RecordedLab:
     """Acts as a closed lab whose panels show the run with its slider.
 
-    `trace` has `name`, `recorder` with `view()`, `plots` and `check()`; `text_of` turns token ids
-    into text, None shows the ids.
+    `trace` has `name`, `recorder` with `view()`, and `check()`; `text_of` turns token ids into
+    text, None shows the ids.
     """
 
     paused, paused_by, closed, held_blocks, ticks_per_s = False, "", True, 0, None
@@ -34,13 +23,8 @@ class RecordedLab:
     def __init__(self, trace: Any, text_of: TextOf | None = None) -> None:
         self._trace = trace
         self.name: str = trace.name
-        self.recorder: Any = Recording(trace.recorder)
+        self.recorder: Any = HeldRecorder(trace.recorder.view())
         self.text_of: TextOf = text_of or (lambda ids: " ".join(map(str, ids)))
-
-    @property
-    def plots(self) -> Any:
-        """The run's pictures."""
-        return self._trace.plots
 
     def check(self) -> Any:
         """The laws as they were when the run was taken."""

@@ -1,15 +1,16 @@
-"""Still pictures of panels as PNG, drawn by `lab.plots`."""
+"""Still pictures of panels as PNG: the plots of the same names."""
 
 from __future__ import annotations
 
 import io
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 from PIL import Image
 
+from metrale_lab.views.moment import Moment
 from metrale_lab.views.palette import LIGHT
+from metrale_lab.views.plots import Plots
 from metrale_lab.views.plots.canvas import png_of
 
 # Matplotlib's font and text caches are not made for two threads at once.
@@ -18,7 +19,7 @@ _PIXELS = 2  # that `png_of` stores for each CSS pixel
 Still = tuple[bytes, dict[str, int]]
 
 
-def still_png(plots: Any, panels: Sequence[str]) -> Still | None:
+def still_png(moment: Moment, panels: Sequence[str]) -> Still | None:
     """One picture of the panels with its size in CSS pixels; None when none can be drawn.
 
     A single panel is drawn as it is; several lie in two columns, each at its own height.
@@ -26,6 +27,7 @@ def still_png(plots: Any, panels: Sequence[str]) -> Still | None:
     pictures = [name for name in panels if name != "controls"]
     if not pictures:
         return None
+    plots = Plots(moment)
     with _DRAWING:
         drawn = [png_of(getattr(plots, name)()) for name in pictures]
     if len(drawn) == 1:

@@ -30,6 +30,20 @@ test("a held view outlives its frame in the ring", () => {
   assert.equal(store.index, 0);
 });
 
+test("a moment that the kernel asked for is held, and Live tells the kernel", () => {
+  const { store, posted } = storeWith(keyFrame(0, [0]), keyFrame(1, [1]));
+  const { header, buffer } = keyFrame(9, [7], { step: 0 });
+  const head = new TextEncoder().encode(JSON.stringify(header));
+  const lengths = new Uint8Array(new Uint32Array([head.length, buffer.byteLength]).buffer);
+  const blob = Uint8Array.from([...lengths, ...head, ...new Uint8Array(buffer)]);
+  store.holdStill(new DataView(blob.buffer));
+  assert.equal(store.state.blocks[0], 7);
+  assert.equal(store.index, 0);
+  store.goLive();
+  assert.equal(store.state.blocks[0], 1);
+  assert.deepEqual(posted, [{ ask: "live" }]);
+});
+
 test("a lost frame asks for a keyframe once", () => {
   const { store, posted } = storeWith(keyFrame(0, [0]), deltaFrame(2), deltaFrame(3));
   assert.deepEqual(posted, [{ ask: "key" }]);

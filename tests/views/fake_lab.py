@@ -9,14 +9,12 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from time import perf_counter
-from typing import Any
 
 import pandas as pd
 
 from metrale_lab.trace import events as ev
 from metrale_lab.trace.recorder import Recorder
 from metrale_lab.views.dashboard import Widgets
-from metrale_lab.views.plots import Plots
 from tests.trace.story import Story, _Sequence, text_of
 
 BLOCK_SIZE = 4
@@ -105,7 +103,6 @@ class FakeLab:
         self._errors: list[str] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self.plots: Any = Plots(self)
         self.widgets = Widgets(self)
         self._thread = threading.Thread(target=self._run, daemon=True)
         if run:

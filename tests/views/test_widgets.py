@@ -11,6 +11,7 @@ import pytest
 from metrale_lab.errors import EngineStopped, InvalidRequest, TraceIncomplete
 from metrale_lab.trace.recorder import Recorder
 from metrale_lab.views.dashboard import PANELS, Widgets
+from metrale_lab.views.plots import Plots
 from metrale_lab.views.recorded_lab import RecordedLab
 from metrale_lab.views.stills import still_png
 from metrale_lab.views.wire import split, texts
@@ -41,13 +42,14 @@ def test_empty_labs_say_so() -> None:
 
 
 def test_several_panels_make_one_picture(lab: FakeLab) -> None:
-    one = still_png(lab.plots, ["block_map"])
-    two = still_png(lab.plots, ["controls", "block_map", "memory", "invariants"])
+    moment = lab.widgets.moment()
+    one = still_png(moment, ["block_map"])
+    two = still_png(moment, ["controls", "block_map", "memory", "invariants"])
     assert one is not None
     assert two is not None
     assert two[0].startswith(b"\x89PNG")
     assert two[1]["width"] > one[1]["width"]
-    assert still_png(lab.plots, ["controls"]) is None
+    assert still_png(moment, ["controls"]) is None
 
 
 def test_a_picture_that_fails_leaves_its_text_and_is_told(
@@ -56,12 +58,14 @@ def test_a_picture_that_fails_leaves_its_text_and_is_told(
     lab = FakeLab(run=False)
     lab.tick()
 
-    def broken(**_: Any) -> None:
+    def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("no ink")
 
-    monkeypatch.setattr(lab.plots, "block_map", broken)
+    monkeypatch.setattr(Plots, "block_map", broken)
     panel = lab.widgets.block_map()
-    assert set(panel._still()) == {"text/plain"}
+    bundle, words = panel._still()
+    assert set(bundle) == {"text/plain"}
+    assert words.startswith("**KV blocks** after tick 0")
     assert lab.errors() == ["picture: RuntimeError: no ink"]
 
 
@@ -83,6 +87,20 @@ def test_goto_takes_one_moment_that_is_still_there(lab: FakeLab) -> None:
         short.tick()
     with pytest.raises(TraceIncomplete):
         short.widgets.goto(step=1)
+
+
+def test_after_goto_stills_show_that_moment() -> None:
+    lab = FakeLab(run=False)
+    for _ in range(30):
+        lab.tick()
+    panel = lab.widgets.block_map()
+    panel.goto(step=12)
+    lab.tick()
+    bundle, words = panel._still()
+    assert words.startswith("**KV blocks** after tick 12")
+    assert bundle["image/png"][1]["alt"].startswith("KV blocks after tick 12")
+    lab.widgets._receive({"ask": "live"})
+    assert panel.text().startswith("**KV blocks** after tick 30")
 
 
 def test_an_offline_page_has_everything_in_it(lab: FakeLab, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ export class Store {
     this.ring = new Ring(post ? 60 : Infinity);
     this.heldState = null; // what a held view shows; null = live
     this.heldSeq = null;
+    this.still = false; // held by `goto`, which the kernel's pictures follow until "Live"
     this.selection = { sequence: null, block: null, node: null };
     this.listeners = new Set();
     this.waiting = new Map(); // command id -> its word, until the kernel answers
@@ -83,6 +84,8 @@ export class Store {
 
   goLive() {
     this.heldState = this.heldSeq = null;
+    if (this.still && this.post) this.send({ ask: "live" });
+    this.still = false;
     this.notify();
   }
 
@@ -90,6 +93,7 @@ export class Store {
   holdStill(view) {
     if (!view || !view.byteLength) return;
     const [frame] = splitFrames(view);
+    this.still = true;
     this.heldState = applyFrame(null, frame);
     const at = this.ring.find({ step: frame.header.step });
     this.heldSeq = at < 0 ? -1 : this.ring.frames[at].header.seq;
