@@ -11,32 +11,26 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from metrale_lab import __version__, registry
+from metrale_lab import registry
 from metrale_lab.assembly import Assembly, assemble, scheduler_settings
 from metrale_lab.config import LabConfig
 from metrale_lab.engine import Model
 from metrale_lab.errors import EngineRunning, EngineStopped
-from metrale_lab.expect import expect
 from metrale_lab.held import HeldBlocks
 from metrale_lab.progress import ProgressLine
 from metrale_lab.prompts import prompt_ids
-from metrale_lab.recorded import Trace
 from metrale_lab.scheduler.core import Scheduler
+from metrale_lab.scheduler.faults import Fault
 from metrale_lab.scheduler.requests import Request, RequestResult, RequestSpec
 from metrale_lab.scheduler.thread import EngineThread
-from metrale_lab.statistics import statistics
 from metrale_lab.trace.checker import check
 from metrale_lab.trace.events import Observer, unobserved
 from metrale_lab.trace.recorder import Recorder
-from metrale_lab.trace.state import LabState
-from metrale_lab.trace.tables import Frames
 from metrale_lab.views.dashboard import Widgets
-from metrale_lab.views.notebook import in_notebook
-from metrale_lab.views.plots import Plots
-from metrale_lab.views.plots.text import summary
+from metrale_lab.watching import Watched
 
 
-class Lab:
+class Lab(Watched):
     """A running inference engine and everything to see of it.
 
     Parameters
@@ -79,7 +73,7 @@ class Lab:
         registry.made_by_cell(cell, self)
 
     def _start_engine(self, parts: Assembly) -> EngineThread:
-        emit: Observer = self._recorder if self._settings.record else unobserved
+        emit = self._observer
         try:
             self._scheduler = Scheduler(
                 parts.model,
@@ -291,7 +285,7 @@ class Lab:
             self._thread.close(drain=drain, timeout=timeout, at_end=self._last_look)
         finally:
             registry.closed(self)
-            if "widgets" in self.__dict__:  # made when first used
+            if self._has_widgets:
                 self.widgets.close()
 
     @property
@@ -305,54 +299,10 @@ class Lab:
     def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
         self.close(drain=kind is None)
 
-    # --- looking
-
-    @cached_property
-    def frames(self) -> Frames:
-        """Tables: `lab.frames.blocks()`, …; `lab.frames.columns()` explains them."""
-        return Frames(self.recorder, self._attributes(), text_of=self.text_of)
-
-    @cached_property
-    def plots(self) -> Plots:
-        """Matplotlib pictures: `lab.plots.block_map()`, …"""
-        return Plots(self)
-
     @cached_property
     def widgets(self) -> Widgets:
         """Live panels: `lab.widgets.block_map()`, `lab.widgets.dashboard()`, …"""
         return Widgets(self)
-
-    def trace(self) -> Trace:
-        """The recorded run so far, as something to keep, save and look at again."""
-        return Trace(self.recorder.view(), self._attributes(), self._laws, self.text_of)
-
-    def check(self) -> pd.DataFrame:
-        """The laws of the engine now: columns `law`, `holds`, `detail`. Raises nothing."""
-        if not self._closed:
-            with suppress(EngineStopped):  # closed meanwhile: the last look counts
-                self._laws = self._thread.call(self._check_now)
-        return pd.DataFrame(self._laws, columns=["law", "holds", "detail"])
-
-    def expect(self, sentence: str | Callable[[Lab], Any], **named: Any) -> None:
-        """Assert a sentence of a lesson, such as "{b} reuses at least 6 blocks of {a}".
-
-        Raises
-        ------
-        ExpectationFailed
-            With the sentence, the actual value, the rows and a picture.
-        ExpectSyntaxError
-            Listing the sentences that are known.
-        """
-        expect(self, sentence, **named)
-
-    def stats(self) -> dict[str, Any]:
-        """Tokens per second, hit rate of the prefix cache, and what recording costs."""
-        return statistics(self.recorder)
-
-    def errors(self) -> list[Any]:
-        """What went wrong in background threads, oldest first."""
-        panels: list[Any] = self.widgets.errors() if "widgets" in self.__dict__ else []
-        return [*self._thread.errors, *panels]
 
     @property
     def model(self) -> Model:
@@ -370,12 +320,6 @@ class Lab:
         return self._model
 
     @property
-    def recorder(self) -> Recorder:
-        """The record of events that tables and pictures are made from."""
-        assert self._recorder is not None
-        return self._recorder
-
-    @property
     def paused_by(self) -> str:
         """Who paused the engine: "code", "panel", or ""."""
         return self._thread.paused_by
@@ -390,34 +334,31 @@ class Lab:
         """Blocks kept away from requests by `hold_blocks`."""
         return self._scheduler.pool.held
 
-    def state(self) -> LabState:
-        """The engine after the last finished tick, folded from its events."""
-        return self.recorder.state()
-
-    def text_of(self, token_ids: Sequence[int]) -> str:
-        """Readable text of token ids; the ids themselves without a tokenizer."""
-        if self._tokenizer is None:
-            return " ".join(map(str, token_ids))
-        return str(self._tokenizer.decode(list(token_ids)))
-
     def __repr__(self) -> str:
         state = "closed" if self._closed else "paused" if self._thread.paused else "running"
-        memory = sum(self.recorder.state().memory.values()) / 2**20
+        parts = self.state().memory
+        blocks = parts.get("kv_block", 0) * (self.config.num_blocks or 0)
+        memory = (sum(parts.values()) - parts.get("kv_block", 0) + blocks) / 2**20
         return f"<Lab {self.name!r} {state}, {self.config.num_blocks} blocks, {memory:.0f} MiB>"
-
-    def _ipython_display_(self) -> None:
-        if in_notebook():
-            from IPython.display import display
-
-            display(self.widgets.dashboard())
-        else:
-            print(summary(self))
 
     # --- inside
 
     def _observe(self, num_blocks: int, block_size: int) -> Observer:
-        self._recorder = Recorder(num_blocks, block_size, self._settings.record_events)
-        return self._recorder if self._settings.record else unobserved
+        self.recorder = Recorder(num_blocks, block_size, self._settings.record_events)
+        return self._observer
+
+    @property
+    def _observer(self) -> Observer:
+        return self.recorder if self._settings.record else unobserved
+
+    def _check_laws(self) -> list[tuple[str, bool, str]]:
+        if not self._closed:
+            with suppress(EngineStopped):  # closed meanwhile: the last look counts
+                self._laws = self._thread.call(self._check_now)
+        return self._laws
+
+    def _engine_faults(self) -> list[Fault]:
+        return self._thread.errors
 
     def _check_now(self) -> list[tuple[str, bool, str]]:
         return [(one.law, one.holds, one.detail) for one in check(self._model, self._scheduler)]
@@ -433,9 +374,6 @@ class Lab:
     def _require_open(self, call: str) -> None:
         if self._closed:
             raise EngineStopped(f"lab.{call}: this lab was closed. Make a new Lab.")
-
-    def _attributes(self) -> dict[str, Any]:
-        return {"model": self.name, "started_utc": self._started_utc, "version": __version__}
 
 
 def labs() -> list[Lab]:

@@ -7,6 +7,7 @@ import hashlib
 import sys
 import threading
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 SWITCH_INTERVAL_S = 0.001
 """Longest time that a thread keeps the interpreter lock while a lab is open.
@@ -27,7 +28,7 @@ class Closable(Protocol):
 
 _lock = threading.RLock()
 _open: list[Closable] = []
-_made_by_cell: dict[tuple[str, int], Closable] = {}
+_made_by_cell: WeakValueDictionary[tuple[str, int], Closable] = WeakValueDictionary()
 _execution: tuple[str, int] = ("", -1)  # cell that is running, its execution number
 _ordinal = 0  # labs made so far by this execution
 _switch_interval_before: float | None = None
@@ -90,13 +91,6 @@ def made_by_cell(key: tuple[str, int] | None, lab: Closable) -> None:
     if key is not None:
         with _lock:
             _made_by_cell[key] = lab
-
-
-def forget_cells_of(lab: Closable) -> None:
-    """Let go of a closed lab, so that it can be collected."""
-    with _lock:
-        for key in [key for key, made in _made_by_cell.items() if made is lab]:
-            del _made_by_cell[key]
 
 
 def _running_cell() -> tuple[str, int] | None:

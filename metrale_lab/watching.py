@@ -1,0 +1,106 @@
+"""Everything that there is to see of a lab: tables, pictures, panels, laws, the record itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Self
+
+import pandas as pd
+
+from metrale_lab import __version__
+from metrale_lab.expect import expect
+from metrale_lab.recorded import Trace
+from metrale_lab.scheduler.faults import Fault
+from metrale_lab.statistics import statistics
+from metrale_lab.trace.recorder import Recorder
+from metrale_lab.trace.state import LabState
+from metrale_lab.trace.tables import Frames
+from metrale_lab.views.notebook import in_notebook
+from metrale_lab.views.plots import Plots
+from metrale_lab.views.plots.text import summary
+
+
+class Watched:
+    """The looking half of a `Lab`; it works on after the engine has ended.
+
+    Whoever inherits sets `recorder`, `widgets`, `name`, `_tokenizer` and `_started_utc`, and says how it
+    checks its laws and which faults its engine had.
+    """
+
+    name: str
+    recorder: Recorder
+    widgets: Any  # a cached property: made when it is first used
+    _tokenizer: Any
+    _started_utc: str
+
+    def _check_laws(self) -> list[tuple[str, bool, str]]:
+        raise NotImplementedError
+
+    def _engine_faults(self) -> Sequence[Fault]:
+        raise NotImplementedError
+
+    @cached_property
+    def frames(self) -> Frames:
+        """Tables: `lab.frames.blocks()`, …; `lab.frames.columns()` explains them."""
+        return Frames(self.recorder, self._attributes(), text_of=self.text_of)
+
+    @cached_property
+    def plots(self) -> Plots:
+        """Matplotlib pictures: `lab.plots.block_map()`, …"""
+        return Plots(self)
+
+    def trace(self) -> Trace:
+        """The recorded run so far, as something to keep, save and look at again."""
+        return Trace(self.recorder.view(), self._attributes(), self._check_laws(), self.text_of)
+
+    def check(self) -> pd.DataFrame:
+        """The laws of the engine now: columns `law`, `holds`, `detail`. Raises nothing."""
+        return pd.DataFrame(self._check_laws(), columns=["law", "holds", "detail"])
+
+    def expect(self, sentence: str | Callable[[Self], Any], **named: Any) -> None:
+        """Assert a sentence of a lesson, such as "{b} reuses at least 6 blocks of {a}".
+
+        Raises
+        ------
+        ExpectationFailed
+            With the sentence, the actual value, the rows and a picture.
+        ExpectSyntaxError
+            Listing the sentences that are known.
+        """
+        expect(self, sentence, **named)
+
+    def stats(self) -> dict[str, Any]:
+        """Tokens per second, hit rate of the prefix cache, and what recording costs."""
+        return statistics(self.recorder)
+
+    def errors(self) -> list[Any]:
+        """What went wrong in background threads, oldest first."""
+        panels: list[Any] = self.widgets.errors() if self._has_widgets else []
+        return [*self._engine_faults(), *panels]
+
+    def state(self) -> LabState:
+        """The engine after the last finished tick, folded from its events."""
+        return self.recorder.state()
+
+    def text_of(self, token_ids: Sequence[int]) -> str:
+        """Readable text of token ids; the ids themselves without a tokenizer."""
+        if self._tokenizer is None:
+            return " ".join(map(str, token_ids))
+        return str(self._tokenizer.decode(list(token_ids)))
+
+    def _ipython_display_(self) -> None:
+        if in_notebook():
+            from IPython.display import display
+
+            display(self.widgets.dashboard())
+        else:
+            print(summary(self))
+
+    @property
+    def _has_widgets(self) -> bool:
+        """Whether `widgets` was ever used: it is made then."""
+        return "widgets" in self.__dict__
+
+    def _attributes(self) -> dict[str, Any]:
+        return {"model": self.name, "started_utc": self._started_utc, "version": __version__}
