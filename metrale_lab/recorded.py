@@ -13,7 +13,9 @@ from metrale_lab.trace import store
 from metrale_lab.trace.recorder import RecordView
 from metrale_lab.trace.state import LabState
 from metrale_lab.trace.tables import Frames
+from metrale_lab.views.dashboard import Widgets
 from metrale_lab.views.plots import Plots
+from metrale_lab.views.recorded_lab import RecordedLab
 
 TextOf = Callable[[Sequence[int]], str]
 
@@ -78,6 +80,11 @@ class Trace:
     def plots(self) -> Plots:
         """The pictures of the recorded run."""
         return Plots(self)
+
+    @cached_property
+    def widgets(self) -> Widgets:
+        """The panels of a lab on the recorded run, with its time slider."""
+        return Widgets(RecordedLab(self, self._text_of), "recorded")
 
     def state(self) -> LabState:
         """The engine after the last recorded tick."""

@@ -91,9 +91,7 @@ class Watched:
 
     def _ipython_display_(self) -> None:
         if in_notebook():
-            from IPython.display import display
-
-            display(self.widgets.dashboard())
+            self.widgets.show()
         else:
             print(summary(self))
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from metrale_lab.errors import EngineStopped, InvalidRequest, TraceIncomplete
+from metrale_lab.recorded import Trace
 from metrale_lab.trace.recorder import Recorder
-from metrale_lab.views.dashboard import PANELS, Widgets
+from metrale_lab.views.dashboard import PANELS
 from metrale_lab.views.plots import Plots
-from metrale_lab.views.recorded_lab import RecordedLab
 from metrale_lab.views.stills import still_png
 from metrale_lab.views.wire import split, texts
 from tests.views.fake_lab import FakeLab
@@ -118,13 +118,13 @@ def test_a_recorded_run_carries_its_laws(lab: FakeLab) -> None:
 
 
 def test_a_trace_has_the_same_panels(lab: FakeLab) -> None:
-    recorded = RecordedLab(lab, lab.text_of)
-    widgets = Widgets(recorded, "recorded")
+    laws = [("I1", True, "")]
+    widgets = Trace(lab.recorder.view(), {"model": "fake"}, laws, lab.text_of).widgets
     assert [getattr(widgets, name)().mode for name in PANELS] == ["recorded"] * len(PANELS)
     assert widgets.recorded() != b""
     assert widgets.block_map().text() == lab.widgets.block_map().text()
     with pytest.raises(EngineStopped, match="recorded run"):
-        recorded.submit("more")
+        widgets.lab.submit("more")
 
 
 def test_without_a_kernel_a_panel_is_its_name(lab: FakeLab) -> None:
