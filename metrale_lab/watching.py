@@ -24,8 +24,8 @@ from metrale_lab.views.plots.text import summary
 class Watched:
     """The looking half of a `Lab`; it works on after the engine has ended.
 
-    Whoever inherits sets `recorder`, `widgets`, `name`, `_tokenizer` and `_started_utc`, and says how it
-    checks its laws and which faults its engine had.
+    Whoever inherits sets `recorder`, `widgets`, `name`, `_tokenizer` and `_started_utc`, and says
+    how it checks its laws and which faults its engine had.
     """
 
     name: str

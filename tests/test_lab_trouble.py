@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ def lab(folder: Path) -> Iterator[Lab]:
 def interrupt_when(happened: Callable[[], bool]) -> Iterator[None]:
     """Interrupt the main thread, as a notebook's stop button does, once `happened()`."""
     over = threading.Event()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
 
     def watch() -> None:
         while not over.wait(0.01):
@@ -49,6 +51,7 @@ def interrupt_when(happened: Callable[[], bool]) -> Iterator[None]:
     finally:
         over.set()
         watcher.join()
+        signal.signal(signal.SIGINT, before)
 
 
 def busy(lab: Lab) -> bool:
