@@ -95,6 +95,7 @@ def test_a_block_is_read_and_lit_up_by_mouse_and_by_keys(open_notebook: Open) ->
     )
     assert "tokens deep" in tree.inner_text()
     one.page.locator(".ml-card-block_map .ml-table summary").click()
+    one.wait("() => document.querySelector('.ml-card-block_map .ml-table tbody tr')")
     table = one.page.locator(".ml-card-block_map .ml-table tbody tr")
     counts = [int(row.locator("td").nth(1).inner_text()) for row in table.all()]
     assert sum(counts) == 96
