@@ -105,6 +105,7 @@ def _adopt(model: Model, config: LabConfig, observe: Callable[[int, int], Observ
         if asked is not None and there is not None and asked != there:
             raise InvalidConfig(f"{field}={asked}: the given model was built with {there}.")
     observer = observe(total, model.block_size)
+    model.bind_gpu_to_thread()
     if hasattr(model, "observe"):
         model.observe(observer)
     max_seq_len = min(config.max_seq_len or model.max_seq_len, model.max_seq_len)

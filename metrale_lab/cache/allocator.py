@@ -51,6 +51,13 @@ class BlockAllocator:
         self._clock = clock
         self._held: list[int] = []
 
+    def observe(self, emit: Observer) -> None:
+        """Tell `emit` what happens from now on, in pool and tree too."""
+        self._emit = emit
+        self.pool.observe(emit)
+        if self.tree is not None:
+            self.tree.observe(emit)
+
     @property
     def stored(self) -> int:
         """Blocks that the prefix cache stores."""

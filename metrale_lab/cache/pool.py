@@ -31,6 +31,10 @@ class BlockPool:
         self._ref_counts = [0] * num_blocks
         self.reset()
 
+    def observe(self, emit: Observer) -> None:
+        """Tell `emit` what happens from now on."""
+        self._emit = emit
+
     def reset(self) -> None:
         """Forget all allocations and start with block 0 again; every block must be free."""
         assert not any(self._ref_counts), "pool.reset: release the referenced blocks first."

@@ -63,6 +63,10 @@ class PrefixTree:
         self._trie = ChunkTrie(block_size)
         self.reset()
 
+    def observe(self, emit: Observer) -> None:
+        """Tell `emit` what happens from now on."""
+        self._emit = emit
+
     def reset(self) -> None:
         """Forget counters, evicted prefixes and node numbers; the tree must be empty."""
         assert not self._trie.nodes, "tree.reset: blocks are stored; drop the cache first."

@@ -45,19 +45,25 @@ class TransformerCore:
         self.allocator = BlockAllocator(self.pool, self.tree, emit)
         self.sequences: dict[int, SequenceState] = {}
         self.slots = RowSlots(settings.max_batch)
-        self._steps: Steps | None = Steps(loaded, settings, device, emit)
+        self._steps: Steps | None = self._make_steps(loaded, emit)
         self._stream = self._last_stream = device.create_stream("model")
         self._block_bytes = self._steps.pools.block_bytes
         self._next_id = 0
         self._bound = threading.local()
-        for part, nbytes in self.memory_parts().items():
-            emit(MemoryPart(part, nbytes))
+        self._tell_memory()
+
+    def _make_steps(self, loaded: LoadedModel, emit: Observer) -> Steps:
+        return Steps(loaded, self.settings, self.device, emit)
 
     @property
     def steps(self) -> Steps:
         if self._steps is None:
             raise EngineStopped("this model was torn down. Build another.")
         return self._steps
+
+    def _tell_memory(self) -> None:
+        for part, nbytes in self.memory_parts().items():
+            self._emit(MemoryPart(part, nbytes))
 
     @property
     def default_stream(self) -> Stream:

@@ -45,6 +45,10 @@ class GraphCache:
         self._infos: dict[str, GraphInfo] = {}
         self._pins: deque[str | None] = deque()
 
+    def observe(self, emit: Observer) -> None:
+        """Tell `emit` what happens from now on."""
+        self._emit = emit
+
     def __len__(self) -> int:
         return len(self._steps)
 

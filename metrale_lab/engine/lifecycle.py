@@ -9,7 +9,7 @@ from metrale_lab.engine.feed import PrefixReclaim
 from metrale_lab.engine.sequence import SequenceState
 from metrale_lab.engine.traits import ModelLifecycle
 from metrale_lab.errors import EngineBusy, InvalidRequest
-from metrale_lab.trace.events import SequenceClosed, SequenceOpened
+from metrale_lab.trace.events import Observer, SequenceClosed, SequenceOpened
 
 
 class TransformerLifecycle(TransformerCore, ModelLifecycle):
@@ -108,6 +108,17 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
             )
         self.allocator.reset()
         self._next_id = 0
+
+    def observe(self, emit: Observer) -> None:
+        """Tell `emit` everything, from an empty cache and sequence 0 on.
+
+        EngineBusy while sequences live.
+        """
+        self.reset_ids()
+        self._emit = emit
+        self.allocator.observe(emit)
+        self.steps.graphs.observe(emit)
+        self._tell_memory()
 
     def teardown(self) -> None:
         """Free all sequences, empty the cache, give memory back. A second call does nothing."""

@@ -1,17 +1,21 @@
-"""A made-up network and a controllable device under the real engine, and an oracle beside it."""
+"""A scheduler over the made-up network, driven a tick at a time, with the laws after each."""
 
-from tests.harness.oracle import Oracle
-from tests.harness.scripted_device import InjectedFault, ScriptedDevice
-from tests.harness.tag_model import TagModel, make_model
-from tests.harness.toy_tokenizer import ToyTokenizer
+from metrale_lab.testing import (
+    InjectedFault,
+    LetterTokenizer,
+    Oracle,
+    ScriptedDevice,
+    TagModel,
+    scripted_model,
+)
 from tests.harness.world import World
 
 __all__ = [
     "InjectedFault",
+    "LetterTokenizer",
     "Oracle",
     "ScriptedDevice",
     "TagModel",
-    "ToyTokenizer",
     "World",
-    "make_model",
+    "scripted_model",
 ]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from metrale_lab.errors import DeviceFault
-from tests.harness import ScriptedDevice, World, make_model
+from tests.harness import ScriptedDevice, World, scripted_model
 
 
 def test_reading_a_position_that_was_never_written_raises():
-    model = make_model()
+    model = scripted_model()
     seq = model.alloc_sequence()
     model.prefill([1, 2, 3], seq)
     seq.tokens.append(4)
@@ -19,7 +19,7 @@ def test_reading_a_position_that_was_never_written_raises():
 
 
 def test_a_wrong_block_changes_the_next_token():
-    model = make_model()
+    model = scripted_model()
     first, second = model.alloc_sequence(), model.alloc_sequence()
     model.prefill([1, 2, 3, 4, 5], first)
     model.prefill([9, 2, 3, 4, 5], second)
@@ -34,7 +34,7 @@ def test_a_wrong_block_changes_the_next_token():
 
 
 def test_two_rows_that_write_one_position_are_noticed():
-    model = make_model()
+    model = scripted_model()
     first, second = model.alloc_sequence(), model.alloc_sequence()
     model.prefill([1, 2], first)
     model.prefill([3, 4], second)
@@ -45,7 +45,7 @@ def test_two_rows_that_write_one_position_are_noticed():
 
 def test_copies_wait_until_somebody_asks():
     device = ScriptedDevice("lag", lag=2)
-    model = make_model(device)
+    model = scripted_model(device)
     event, memory = device.create_event(), device.alloc_pinned(4)
     import torch
 

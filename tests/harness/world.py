@@ -9,12 +9,9 @@ from typing import Any, TypeVar
 from metrale_lab.scheduler.core import Scheduler
 from metrale_lab.scheduler.requests import Request, RequestResult, RequestSpec
 from metrale_lab.scheduler.settings import SchedulerSettings
+from metrale_lab.testing import LetterTokenizer, Oracle, ScriptedDevice, scripted_model
 from metrale_lab.trace import events as ev
 from metrale_lab.trace.checker import check
-from tests.harness.oracle import Oracle
-from tests.harness.scripted_device import ScriptedDevice
-from tests.harness.tag_model import make_model
-from tests.harness.toy_tokenizer import ToyTokenizer
 
 E = TypeVar("E")
 STALLED_TICKS = 3
@@ -40,8 +37,9 @@ class World:
     ) -> None:
         self.events: list[ev.Event] = []
         self.device = device or ScriptedDevice()
-        self.model = make_model(self.device, self.events.append, **model)
-        self.model.network.biased.update(biased or {})
+        self.model = scripted_model(
+            self.device, self.events.append, eos_ids=eos, biased=biased, **model
+        )
         settings = SchedulerSettings(
             router=router,  # type: ignore[arg-type]
             max_batch=self.model.settings.max_batch,
@@ -50,7 +48,7 @@ class World:
             max_prefill_tokens=max_prefill_tokens,
             seed=seed,
         )
-        self.tokenizer = ToyTokenizer(eos) if tokenizer else None
+        self.tokenizer = LetterTokenizer(eos) if tokenizer else None
         self.scheduler = Scheduler(self.model, settings, self.events.append, self.tokenizer)
         self.oracle = Oracle(
             self.model.vocab_size, self.model.max_seq_len, eos if tokenizer else (), biased, seed

@@ -9,7 +9,7 @@ from metrale_lab.errors import DeviceFault, KvCacheExhausted, MetraleError
 from metrale_lab.scheduler.plans import StepPlan
 from metrale_lab.scheduler.ring import Ring
 from metrale_lab.scheduler.routers import AsyncRouter, SyncRouter
-from tests.harness import ScriptedDevice, make_model
+from tests.harness import ScriptedDevice, scripted_model
 
 GREEDY = RowDraw(0.0, 0, 1.0, 0, 0)
 
@@ -33,7 +33,7 @@ def plan(seqs, tokens=None, **options):
 
 def setup(make=AsyncRouter, completion="lag", **options):
     device = ScriptedDevice(completion)
-    model = make_model(device, num_blocks=8, block_size=4, **options)
+    model = scripted_model(device, num_blocks=8, block_size=4, **options)
     return device, model, make(model, 4, max_polls=32)
 
 

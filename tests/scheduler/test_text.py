@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrale_lab.scheduler.text import TextStream
-from tests.harness import ToyTokenizer, World
-from tests.harness.toy_tokenizer import ALPHABET
+from metrale_lab.testing.tokenizer import ALPHABET
+from tests.harness import LetterTokenizer, World
 
 letters = st.text("abc", max_size=12)
 
 
 @given(letters, st.lists(st.text("abc", min_size=1, max_size=4), max_size=3))
 def test_pieces_are_the_text_up_to_the_first_stop_string(text, stops):
-    stream = TextStream(ToyTokenizer().detokenizer(), stops)
+    stream = TextStream(LetterTokenizer().detokenizer(), stops)
     delivered = ""
     for number, letter in enumerate(text):
         delivered += stream.push(ALPHABET.index(letter), may_stop=True)
@@ -35,7 +35,7 @@ def test_pieces_are_the_text_up_to_the_first_stop_string(text, stops):
 
 
 def test_a_beginning_of_a_stop_string_is_held_back_and_given_when_it_is_none():
-    stream = TextStream(ToyTokenizer().detokenizer(), ["bcd"])
+    stream = TextStream(LetterTokenizer().detokenizer(), ["bcd"])
     pieces = [stream.push(ALPHABET.index(letter), True) for letter in "abcabc"]
     assert pieces == ["a", "", "", "bca", "", ""]
     assert stream.flush() == "bc"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 Tags = np.ndarray[Any, np.dtype[np.uint64]]
+Scores = np.ndarray[Any, np.dtype[np.float32]]
 
 POISON = np.uint64(2**64 - 1)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -28,7 +29,7 @@ def tags_of(tokens: Any, positions: Any) -> Tags:
     return np.where(tag == POISON, np.uint64(0), tag)
 
 
-def scores_of(tags: Tags, vocab_size: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+def scores_of(tags: Tags, vocab_size: int) -> Scores:
     """Scores `[vocab]` in [0, 4) that depend on every tag and on their order."""
     with np.errstate(over="ignore"):
         folded = mix(tags ^ mix(np.arange(len(tags)))).sum(dtype=np.uint64)

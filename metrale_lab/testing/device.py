@@ -141,8 +141,9 @@ class ScriptedDevice(Device):
     Attributes
     ----------
     completion : {"at_once", "lag", "newest_first"}
-        "lag": after `lag` polls; "newest_first": an event is seen complete only while none was
-        recorded after it, so older ones have to be waited for.
+        "at_once": work runs when it is enqueued; else when somebody asks for it, copies to the
+        device too. "lag": after `lag` polls of an event. "newest_first": an event is seen
+        complete only while none was recorded after it, so older ones have to be waited for.
     fail_in : int or None
         Work items from now on until one fails.
     """

@@ -10,11 +10,19 @@ import torch
 from metrale_lab import ops
 from metrale_lab.scheduler.requests import RequestSpec
 from metrale_lab.scheduler.sampling import derive_seed
-from tests.harness.tags import scores_of, tags_of
+from metrale_lab.testing.tags import scores_of, tags_of
 
 
 class Oracle:
-    """Generates with the made-up network alone."""
+    """Generates with the made-up network alone, slowly and with nothing to go wrong.
+
+    Parameters
+    ----------
+    vocab_size, max_seq_len, eos_ids, biased
+        As given to `scripted_model`.
+    lab_seed : int
+        `LabConfig.seed`, from which requests without a seed get theirs.
+    """
 
     def __init__(
         self,
@@ -29,7 +37,11 @@ class Oracle:
         self._lab_seed = lab_seed
 
     def generate(self, spec: RequestSpec, request_id: int = 0) -> tuple[tuple[int, ...], str]:
-        """Output ids and finish reason."""
+        """Output ids and finish reason ("stop" or "length") of a request.
+
+        Stop strings, processors and log-probabilities are not looked at. `request_id` counts for
+        sampled requests without a seed.
+        """
         tokens, outputs = list(spec.token_ids), list[int]()
         ends = frozenset(spec.stop_token_ids) | (frozenset() if spec.ignore_eos else self._eos)
         seed = derive_seed(self._lab_seed, request_id) if spec.seed is None else spec.seed

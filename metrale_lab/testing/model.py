@@ -1,0 +1,107 @@
+"""The engine's own model with a made-up network in it.
+
+Pool, tree, tables, slots, staging buffers, feed cells and sampling are the engine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from metrale_lab.device.base import Device
+from metrale_lab.engine.model import TransformerModel
+from metrale_lab.engine.settings import EngineSettings
+from metrale_lab.testing.device import ScriptedDevice
+from metrale_lab.testing.network import TagNetwork, TagSteps
+from metrale_lab.testing.tokenizer import LetterTokenizer
+from metrale_lab.trace.events import Observer, unobserved
+
+
+class TagModel(TransformerModel):
+    """A `TransformerModel` whose network is made up; `scripted_model` makes one.
+
+    Attributes
+    ----------
+    network : TagNetwork
+        `biased`, `spoiled` and `rule` of it may be changed while nothing runs.
+    """
+
+    def _make_steps(self, loaded: Any, emit: Observer) -> Any:
+        return TagSteps(loaded.spec.vocab_size, self.settings, self.device, emit)
+
+    @property
+    def network(self) -> TagNetwork:
+        network: Any = self.steps.network
+        return network  # type: ignore[no-any-return]
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.device.close()
+
+
+class UnfedTagModel(TagModel):
+    """A model without a device token feed."""
+
+    def supports_device_token_feed(self) -> bool:
+        return False
+
+
+def scripted_model(
+    device: Device | None = None,
+    emit: Observer = unobserved,
+    *,
+    num_blocks: int = 64,
+    block_size: int = 4,
+    max_batch: int = 4,
+    max_seq_len: int = 256,
+    vocab_size: int = 64,
+    prefix_cache: bool = True,
+    feed: bool = True,
+    eos_ids: Iterable[int] = (),
+    biased: Mapping[int, float] | None = None,
+) -> TagModel:
+    """A model of a few blocks whose next token follows from every token before it.
+
+    Usable as `Lab(scripted_model())`. The calling thread is bound to it.
+
+    Parameters
+    ----------
+    device : Device, optional
+        None: a `ScriptedDevice` that completes everything at once.
+    emit : Observer
+        Gets the model's events; a lab observes the model that it is given.
+    num_blocks, block_size, max_batch, max_seq_len, prefix_cache
+        As in `LabConfig`.
+    vocab_size : int
+        Token ids; those below 64 are letters.
+    feed : bool
+        Whether steps can take their ids from the step before. False: "sync" labs only.
+    eos_ids : iterable of int
+        Ids that end a text.
+    biased : mapping of int to float, optional
+        Added to the scores of tokens, which lie in [0, 4).
+
+    Returns
+    -------
+    TagModel
+    """
+    settings = EngineSettings(
+        num_blocks=num_blocks,
+        block_size=block_size,
+        max_batch=max_batch,
+        max_seq_len=max_seq_len,
+        prefix_cache=prefix_cache,
+        poison=True,
+        capture=False,
+    )
+    loaded: Any = SimpleNamespace(
+        spec=SimpleNamespace(vocab_size=vocab_size),
+        tokenizer=LetterTokenizer(eos_ids),
+        source_name="scripted",
+    )
+    kind = TagModel if feed else UnfedTagModel
+    model = kind(loaded, settings, device or ScriptedDevice(), emit)
+    model.network.biased.update(biased or {})
+    model.bind_gpu_to_thread()
+    return model

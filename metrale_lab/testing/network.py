@@ -1,0 +1,176 @@
+"""The made-up network in place of attention and weights: tags in, scores out.
+
+The "K/V" written at a position is a 64-bit tag of (token, position), and the scores depend on
+every tag read through the block table, in order. A wrong block, a stale block, a missing write or
+a wrong position changes the next token; what was never written is poison and raises when read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metrale_lab.device.base import Device, Stream
+from metrale_lab.engine.decode_step import DecodeStep
+from metrale_lab.engine.graphs import GraphCache, padded_width
+from metrale_lab.engine.logits import LogitsBuffer
+from metrale_lab.engine.pick_step import PickStep
+from metrale_lab.engine.prefill_step import PrefillStep
+from metrale_lab.engine.runner import StepRunner
+from metrale_lab.engine.settings import EngineSettings
+from metrale_lab.testing.tags import POISON, Scores, Tags, scores_of, tags_of
+from metrale_lab.trace.events import Observer
+
+Rule = Callable[[Tags, int], Scores]  # (tags [length], vocabulary size) -> scores [vocab]
+
+
+class TagPools:
+    """`[num_blocks + 1, block_size]` tags; the last block is the dummy."""
+
+    block_bytes = 8
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self.dummy_block = num_blocks
+        self.tags = np.full((num_blocks + 1, block_size), POISON)
+        self.tags[num_blocks] = 0
+        self.k = self.v = torch.zeros(0)
+
+    def enqueue_fill(self, block: int, stream: Stream) -> None:
+        """Poison a block that gets a new owner, in stream order."""
+
+        def fill() -> None:
+            self.tags[block] = POISON
+
+        stream.enqueue(fill)
+
+
+class NoWeights(NamedTuple):
+    """What a network without weights has of them."""
+
+    nbytes: int = 0
+
+
+NO_WEIGHTS = NoWeights()
+
+
+@dataclass
+class TagNetwork:
+    """What the step inputs want to know of a network, and the tags.
+
+    Attributes
+    ----------
+    spoiled : set of int
+        Positions after which all scores are NaN.
+    biased : dict of int to float
+        Added to a token's scores.
+    rule : callable
+        From the tags of a whole history to the scores after it.
+    """
+
+    device: Device
+    pools: TagPools
+    vocab_size: int
+    block_size: int
+    max_blocks: int
+    max_seq_len: int
+    scale: float = 1.0
+    weights: NoWeights = NO_WEIGHTS
+    spoiled: set[int] = field(default_factory=set)
+    biased: dict[int, float] = field(default_factory=dict)
+    rule: Rule = scores_of
+
+    def write(self, tokens: Any, positions: Any, blocks: Any) -> None:
+        """Leave a tag at each position, in the block that holds it."""
+        self.pools.tags[blocks, positions % self.block_size] = tags_of(tokens, positions)
+
+    def scores(self, table: Any, length: int) -> Scores:
+        """Scores after the last of `length` positions; AssertionError if one was not written."""
+        read = self.pools.tags[table].reshape(-1)[:length]
+        if (read == POISON).any():
+            where = int(np.flatnonzero(read == POISON)[0])
+            raise AssertionError(f"position {where} of {length} was read and never written")
+        scores = self.rule(read, self.vocab_size)
+        for token, bonus in self.biased.items():
+            scores[token] += bonus
+        if length - 1 in self.spoiled:
+            scores[:] = np.nan
+        return scores
+
+
+class TagDecodeStep(DecodeStep):
+    """Ids from host or cells, one tag per row, scores per row."""
+
+    def _forward(
+        self,
+        ids: Tensor,
+        sources: Tensor,
+        positions: Tensor,
+        tables: Tensor,
+        cells: Tensor,
+        k: Tensor,
+        v: Tensor,
+    ) -> list[Tensor]:
+        net: Any = self._network
+        fed = cells.numpy()[np.maximum(sources.numpy(), 0)]
+        tokens = np.where(sources.numpy() >= 0, fed, ids.numpy())
+        places, blocks_of = positions.numpy(), tables.numpy()
+        blocks = np.take_along_axis(blocks_of, (places // net.block_size)[:, None], 1)[:, 0]
+        real = blocks != net.pools.dummy_block
+        written = list(zip(blocks[real], places[real] % net.block_size, strict=True))
+        assert len(set(written)) == len(written), "two rows write one position"
+        net.write(tokens, places, blocks)
+        rows = zip(blocks_of, places, strict=True)
+        return [torch.from_numpy(np.stack([net.scores(table, at + 1) for table, at in rows]))]
+
+
+class TagPrefillStep(PrefillStep):
+    """A chunk of tags, and the scores of its last position."""
+
+    def _forward(
+        self, count: Tensor, start: Tensor, ids: Tensor, table: Tensor, k: Tensor, v: Tensor
+    ) -> list[Tensor]:
+        net: Any = self._network
+        size = int(count[0])
+        positions = np.arange(size) + int(start[0])
+        net.write(ids.numpy()[:size], positions, table.numpy()[positions // net.block_size])
+        scores = net.scores(table.numpy(), int(positions[-1]) + 1)
+        return [torch.from_numpy(scores[None])]
+
+
+class TagSteps:
+    """The engine's steps over tags instead of weights."""
+
+    workspace_bytes = 0
+
+    def __init__(
+        self, vocab_size: int, settings: EngineSettings, device: Device, emit: Observer
+    ) -> None:
+        self.pools = TagPools(settings.num_blocks, settings.block_size)
+        self.network = TagNetwork(
+            device,
+            self.pools,
+            vocab_size,
+            settings.block_size,
+            settings.max_blocks_per_sequence,
+            settings.max_seq_len,
+        )
+        rows = padded_width(settings.max_batch)
+        self.graphs = GraphCache(settings.max_batch, emit)
+        self.logits = LogitsBuffer(device, rows, vocab_size, torch.float32)
+        self.cells = torch.zeros(rows + 1, dtype=torch.int32)
+        runner = StepRunner(device, self.graphs, capture=False)
+        network: Any = self.network
+        self.decode = TagDecodeStep(network, runner, self.logits, self.cells, rows)
+        self.prefill = TagPrefillStep(network, runner, self.logits)
+        self.pick = PickStep(network, runner, self.logits, self.cells, rows)
+
+    def close(self) -> None:
+        """Give staging memory back; nothing may be in flight."""
+        self.graphs.clear()
+        for step in (self.decode, self.prefill, self.pick):
+            step.inputs.close()

@@ -1,0 +1,66 @@
+"""One letter per token id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from metrale_lab.errors import InvalidRequest
+
+ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-"
+UNKNOWN = "."  # the text of ids past the alphabet
+
+
+class LetterTokenizer:
+    """Token 0 is "a", 25 is "z", 26 is "A", 63 is "-".
+
+    Parameters
+    ----------
+    eos_ids : iterable of int
+        Ids that end a text.
+    """
+
+    vocab_size = len(ALPHABET)
+
+    def __init__(self, eos_ids: Iterable[int] = ()) -> None:
+        self.eos_ids = frozenset(eos_ids)
+
+    def encode(self, text: str) -> list[int]:
+        """One id per letter. InvalidRequest for a letter that is none of the alphabet's."""
+        if unknown := [letter for letter in text if letter not in ALPHABET]:
+            raise InvalidRequest(
+                f"the scripted model does not know {unknown[0]!r}: allowed are the letters, "
+                "the digits, + and -."
+            )
+        return [ALPHABET.index(letter) for letter in text]
+
+    def encode_chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        """The contents of the messages, one after the other."""
+        return [one for message in messages for one in self.encode(message["content"])]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """One letter per id."""
+        return "".join(map(self.token_text, ids))
+
+    def token_text(self, token_id: int) -> str:
+        """The letter of an id, "." past the alphabet."""
+        return _letter(token_id)
+
+    def detokenizer(self) -> LetterDetokenizer:
+        """A fresh stream of letters."""
+        return LetterDetokenizer()
+
+
+class LetterDetokenizer:
+    """Every token is a whole character."""
+
+    def push(self, token_id: int) -> str:
+        """The letter of the next token."""
+        return _letter(token_id)
+
+    def flush(self) -> str:
+        """Nothing is ever kept back."""
+        return ""
+
+
+def _letter(token_id: int) -> str:
+    return ALPHABET[token_id] if token_id < len(ALPHABET) else UNKNOWN
