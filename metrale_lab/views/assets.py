@@ -15,6 +15,8 @@ from importlib.resources import files
 MODULES = (
     "wire",
     "reducer",
+    "ring",
+    "blocks",
     "layout",
     "paint",
     "store",
@@ -27,6 +29,8 @@ MODULES = (
     "invariants",
     "controls",
     "time_bar",
+    "notices",
+    "page",
     "lab",
 )
 _IMPORT = re.compile(r'^import\s*({[^}]*})\s*from\s*"\./(\w+)\.js";$', re.MULTILINE)

@@ -7,13 +7,13 @@ from typing import Any
 
 from metrale_lab.errors import InvalidRequest
 from metrale_lab.views.feed import Feed, law_rows
-from metrale_lab.views.frames import Status
 from metrale_lab.views.moment import Moment
 from metrale_lab.views.notebook import AfterEachCell, after_this_cell
 from metrale_lab.views.panel import Mode, Panel
 from metrale_lab.views.protocol import LabLike
 from metrale_lab.views.pump import PUMP
 from metrale_lab.views.replay import recorded_run, still
+from metrale_lab.views.status import Status
 from metrale_lab.views.widget import Hub
 from metrale_lab.views.wire import join
 from metrale_lab.views.worker import WORKER

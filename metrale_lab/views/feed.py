@@ -11,8 +11,9 @@ from time import monotonic
 from typing import Any
 
 from metrale_lab.trace.state import LabState
-from metrale_lab.views.frames import FrameBuilder, Status
+from metrale_lab.views.frames import FrameBuilder
 from metrale_lab.views.protocol import LabLike
+from metrale_lab.views.status import Status
 from metrale_lab.views.wire import join
 from metrale_lab.views.worker import WORKER, Job
 
@@ -23,6 +24,8 @@ CHECK_EVERY_S = 2.0
 ANSWER_WITHIN_S = 20.0
 RECENT_EVENTS = 20_000  # that a view which begins late looks back on
 ERRORS_KEPT = 20
+COMMANDS_KEPT = 200
+ACKS_SAID = 8
 Send = Callable[[dict[str, Any], list[bytes]], None]
 
 
@@ -51,6 +54,8 @@ class Feed:
         self._checking = False
         self.status = Status(name=lab.name)
         self._errors: deque[str] = deque(maxlen=ERRORS_KEPT)
+        self._begun: deque[str] = deque(maxlen=COMMANDS_KEPT)
+        self._done: deque[str] = deque(maxlen=COMMANDS_KEPT)
         self.wants_laws = False
         self.views: set[str] = set()  # front-end views that said hello and not goodbye
         self.answered = False  # whether any front end ever said hello
@@ -117,7 +122,20 @@ class Feed:
         elif message.get("ask") == "key":
             self.ask_key()
         elif "command" in message:
-            self._put(lambda: self._carry_out(dict(message)))
+            self._command(dict(message))
+
+    def _command(self, message: dict[str, Any]) -> None:
+        """Carry out each id once: a browser repeats what has not been acknowledged."""
+        name = str(message.get("id", ""))
+        if name in self._done:
+            self._acknowledge(name)
+        elif name not in self._begun:
+            self._begun.append(name)
+            self._put(lambda: self._carry_out(message))
+
+    def _acknowledge(self, name: str) -> None:
+        self._done.append(name)
+        self.status.acks = (*self.status.acks, name)[-ACKS_SAID:]
 
     def _carry_out(self, message: dict[str, Any]) -> None:
         try:
@@ -125,7 +143,7 @@ class Feed:
             run(self._lab, message)
         except Exception as error:
             self.fail(error, f"button {message.get('command')}")
-        self.status.ack = max(self.status.ack, int(message.get("id", 0)))
+        self._acknowledge(str(message.get("id", "")))
 
     def _send_frame(self, state: LabState, now: float, key_due: bool) -> None:
         if self._key_asked or key_due:
@@ -182,7 +200,7 @@ class Feed:
 
     def _status_signature(self) -> object:
         one = self.status
-        state = (one.paused, one.paused_by, one.closed, one.pace, one.held, one.ack)
+        state = (one.paused, one.paused_by, one.closed, one.pace, one.held, one.acks)
         return (*state, one.errors, one.laws, one.laws_step)
 
 

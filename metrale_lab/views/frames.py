@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,46 +16,13 @@ from metrale_lab.trace.state import BLOCK_STATES, LabState, RequestState
 from metrale_lab.views import sections
 from metrale_lab.views.history import History, Touched
 from metrale_lab.views.protocol import Stamped
+from metrale_lab.views.status import Limits, Status
 from metrale_lab.views.wire import LIMIT_BYTES, Frame, Packer
 
 MAX_CELLS = 131_072  # more blocks than this are shown in groups
 DENSE_SHARE = 6  # a delta with more than 1/6 of all cells changed says them all
 _RESERVED = BLOCK_STATES.index("reserved")
 _LIVE = ("waiting", "prefilling", "running", "parked", "spilled")
-
-
-@dataclass(slots=True)
-class Status:
-    """How the engine stands apart from its blocks; small, goes into every header."""
-
-    name: str = ""
-    paused: bool = False
-    paused_by: str = ""
-    closed: bool = False
-    pace: float | None = None
-    held: int = 0
-    ack: int = 0  # last button command that was carried out
-    stats: dict[str, Any] = field(default_factory=dict[str, Any])
-    errors: tuple[str, ...] = ()
-    laws: tuple[tuple[str, bool, str], ...] = ()
-    laws_step: int = -1
-    dropped: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Rows that a frame may hold; `divided` makes the smaller ones that an overflow asks for."""
-
-    table_entries: int = 24_000
-    nodes: int = 1_500
-    requests: int = 200
-    steps: int = 160
-
-    def divided(self, by: int) -> Limits:
-        """Limits that are `by` times as tight."""
-        return Limits(
-            self.table_entries // by, self.nodes // by, self.requests // by, self.steps // by
-        )
 
 
 class FrameBuilder:
@@ -163,7 +129,7 @@ class FrameBuilder:
                 "pace": status.pace,
                 "held": status.held,
             },
-            "ack": status.ack,
+            "acks": list(status.acks),
             "stats": status.stats,
             "memory": memory_parts(state),
             "errors": list(status.errors),

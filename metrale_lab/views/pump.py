@@ -94,8 +94,9 @@ class Pump:
                 source.poll(self._clock())
             except Exception as error:
                 source.fail(error)
-            if source.finished:
-                self.remove(source)
+            with self._lock:  # a source that begins again adds itself under the same lock
+                if source.finished and source in self._sources:
+                    self._sources.remove(source)
 
 
 PUMP = Pump()

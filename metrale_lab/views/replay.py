@@ -7,7 +7,8 @@ from typing import Any
 from metrale_lab.trace.events import TickEnded
 from metrale_lab.trace.fold import Stamped, apply
 from metrale_lab.trace.recorder import Recorder
-from metrale_lab.views.frames import FrameBuilder, Status
+from metrale_lab.views.frames import FrameBuilder
+from metrale_lab.views.status import Status
 from metrale_lab.views.wire import Frame
 
 MOST_FRAMES = 600

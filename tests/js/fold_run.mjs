@@ -2,7 +2,8 @@
 
 import { readFileSync } from "node:fs";
 
-import { blockRefs, blockWord, Ring } from "../../metrale_lab/views/static/reducer.js";
+import { blockRefs, blockWord } from "../../metrale_lab/views/static/blocks.js";
+import { Ring } from "../../metrale_lab/views/static/ring.js";
 import { splitFrames } from "../../metrale_lab/views/static/wire.js";
 
 const bytes = readFileSync(process.argv[2]);

@@ -36,7 +36,7 @@ export function makeFrame(header, arrays = {}) {
     });
   }
   const counts = { free: 0, private: 0, cached: 0, shared: 0, reserved: 0, held: 0 };
-  const full = { v: 1, t: 0, step: 0, event: 0, ack: 0, counts, engine: {}, said: [], stats: {} };
+  const full = { v: 1, t: 0, step: 0, event: 0, acks: [], counts, engine: {}, said: [], stats: {} };
   return { header: { ...full, memory: {}, errors: [], ...header, arrays: map }, buffer };
 }
 

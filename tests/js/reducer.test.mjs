@@ -2,12 +2,13 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import {
-  applyFrame,
   blockRefs,
   blockWord,
+  describeBlock,
   holdersOf,
-  Ring,
-} from "../../metrale_lab/views/static/reducer.js";
+} from "../../metrale_lab/views/static/blocks.js";
+import { applyFrame } from "../../metrale_lab/views/static/reducer.js";
+import { Ring } from "../../metrale_lab/views/static/ring.js";
 import { frameOf, splitFrames, textsOf } from "../../metrale_lab/views/static/wire.js";
 import { deltaFrame, keyFrame, makeFrame } from "./make_frame.mjs";
 
@@ -64,6 +65,29 @@ test("holders of a block are its sequences with the block's place in them", () =
   assert.equal(holders.get(2)[0].position, 0);
   assert.equal(holders.get(0)[0].position, 1);
   assert.equal(holders.has(1), false);
+});
+
+test("a block is described with its owner, its filling and its node", () => {
+  const node = {
+    "node.id": ["i4", [5]],
+    "node.parent": ["i4", [-1]],
+    "node.block": ["i4", [0]],
+    "node.depth": ["u4", [8]],
+    "node.adapter": ["i4", [0]],
+    "node.refs": ["u2", [2]],
+    "node.pins": ["u2", [0]],
+    "node.used": ["f8", [0]],
+    "node.text": ["text", ["once upon"]],
+  };
+  const shared = 3 | (2 << 3);
+  const state = applyFrame(null, keyFrame(1, [shared, 0, 9], {}, { ...SEQUENCE, ...node }));
+  const holders = holdersOf(state);
+  assert.equal(
+    describeBlock(state, holders, 0),
+    "block 0 · shared · 2 references · request 3, its block 1, 2 of 4 tokens" +
+      " · prefix node 5, 8 tokens deep · used 0.1 s ago",
+  );
+  assert.equal(describeBlock(state, holders, 1), "block 1 · free");
 });
 
 test("a step that comes twice is only in the deltas' order, the latest last", () => {

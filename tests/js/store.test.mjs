@@ -49,17 +49,41 @@ test("a lost frame asks for a keyframe once", () => {
   assert.deepEqual(posted, [{ ask: "key" }]);
 });
 
-test("a command waits for its acknowledgement and says when that takes long", async (t) => {
+test("a command waits for its acknowledgement and says when that takes long", (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
-  const { store, posted } = storeWith(keyFrame(0, [0], { ack: 4 }));
+  const { store, posted } = storeWith(keyFrame(0, [0]));
   store.command("pause");
-  assert.deepEqual(posted, [{ command: "pause", id: 5 }]);
+  const [{ command, id }] = posted;
+  assert.equal(command, "pause");
   assert.equal(store.slow, false);
   t.mock.timers.tick(600);
   assert.equal(store.slow, true);
-  store.push(keyFrame(1, [0], { ack: 5 }));
+  store.push(keyFrame(1, [0], { acks: ["another page's", id] }));
   assert.equal(store.slow, false);
   assert.equal(store.waiting.size, 0);
+});
+
+test("what is not answered is sent again, more and more rarely, with the same id", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { store, posted } = storeWith(keyFrame(0, [0]));
+  store.command("pause");
+  t.mock.timers.tick(1900);
+  assert.equal(posted.length, 1);
+  for (const seconds of [0.2, 4, 8, 16, 32, 64]) t.mock.timers.tick(seconds * 1000);
+  assert.equal(posted.length, 6);
+  assert.equal(new Set(posted.map((one) => one.id)).size, 1);
+});
+
+test("a hello is repeated until a frame comes", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const { store, posted } = storeWith();
+  store.hello("view");
+  t.mock.timers.tick(2100);
+  assert.deepEqual(posted, [{ hello: "view" }, { hello: "view" }]);
+  const { header, buffer } = keyFrame(0, [0]);
+  store.receive(header, [new DataView(buffer)]);
+  t.mock.timers.tick(60_000);
+  assert.equal(posted.length, 2);
 });
 
 test("frames of another version are refused in words", () => {

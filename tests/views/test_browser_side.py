@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from metrale_lab.views.assets import MODULES, module_text, style_text
-from metrale_lab.views.frames import Status
 from metrale_lab.views.replay import recorded_run
+from metrale_lab.views.status import Status
 from metrale_lab.views.wire import join
 from tests.views.fake_lab import FakeLab
 

@@ -100,20 +100,37 @@ def test_a_new_view_gets_a_keyframe_and_the_last_goodbye_ends_the_feed() -> None
 def test_a_handler_only_puts_a_job_and_its_end_is_acknowledged() -> None:
     bench = Bench()
     bench.beat(1)
-    bench.feed.receive({"command": "pause", "id": 7})
+    bench.feed.receive({"command": "pause", "id": "a-7"})
     assert not bench.lab.paused
     assert bench.beat() == []
     bench.work()
     assert (bench.lab.paused, bench.lab.paused_by) == (True, "panel")
     header = bench.beat()[0].header
-    assert (header["ack"], header["engine"]["paused"]) == (7, True)
+    assert (header["acks"], header["engine"]["paused"]) == (["a-7"], True)
+
+
+def test_a_repeated_command_is_carried_out_once_and_acknowledged_again() -> None:
+    bench = Bench()
+    asked = {"command": "submit", "prompt": "once", "id": "a-1"}
+    for _ in range(3):
+        bench.feed.receive(asked)
+    bench.work()
+    assert len(bench.lab.script.asked) == 1
+    for number in range(2, 12):
+        bench.feed.receive({"command": "resume", "id": f"a-{number}"})
+    bench.work()
+    assert "a-1" not in bench.feed.status.acks
+    bench.feed.receive(asked)
+    bench.work()
+    assert "a-1" in bench.feed.status.acks
+    assert len(bench.lab.script.asked) == 1
 
 
 @pytest.mark.parametrize(
     ("message", "attribute", "value"),
     [
-        ({"command": "pace", "ticks_per_s": 2}, "ticks_per_s", 2),
-        ({"command": "hold_blocks", "blocks": 5}, "held_blocks", 5),
+        ({"command": "pace", "ticks_per_s": 2, "id": "a"}, "ticks_per_s", 2),
+        ({"command": "hold_blocks", "blocks": 5, "id": "a"}, "held_blocks", 5),
     ],
 )
 def test_buttons_reach_the_lab(message: Mapping[str, Any], attribute: str, value: Any) -> None:
@@ -126,11 +143,11 @@ def test_buttons_reach_the_lab(message: Mapping[str, Any], attribute: str, value
 def test_a_button_that_fails_is_acknowledged_and_told() -> None:
     bench = Bench()
     bench.beat(1)
-    bench.feed.receive({"command": "submit", "prompt": " ", "id": 1})
+    bench.feed.receive({"command": "submit", "prompt": " ", "id": "a-1"})
     bench.work()
     bench.now += 1
     header = bench.beat()[0].header
-    assert header["ack"] == 1
+    assert header["acks"] == ["a-1"]
     assert header["errors"] == ["button submit: ValueError: the prompt is empty"]
     assert bench.feed.errors == header["errors"]
 

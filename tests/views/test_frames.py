@@ -11,8 +11,9 @@ import pytest
 from metrale_lab.trace import events as ev
 from metrale_lab.trace.recorder import Recorder
 from metrale_lab.trace.state import BLOCK_STATES, LabState
-from metrale_lab.views.frames import FrameBuilder, Status
+from metrale_lab.views.frames import FrameBuilder
 from metrale_lab.views.replay import recorded_run, still
+from metrale_lab.views.status import Status
 from metrale_lab.views.wire import AIM_BYTES, LIMIT_BYTES, Frame, array, join, split, texts
 from tests.views.fake_lab import FakeLab
 

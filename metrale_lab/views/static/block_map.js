@@ -1,12 +1,13 @@
 // The block map: where each block is, whose it is, and whether it is shared.
 
+import { BLOCK_WORDS, describeBlock, holdersOf } from "./blocks.js";
 import { cellAt, gridLayout, moveCell, ranges } from "./layout.js";
-import { fillBox, hatch, inkOn, legendItem, make, rgb, say, sized, TextTable } from "./paint.js";
-import { BLOCK_WORDS, blockRefs, blockWord, holdersOf } from "./reducer.js";
+import { hatch, inkOn, legendItem, make, rgb, say, sized, TextTable } from "./paint.js";
 
 const MARKS_FROM = 6; // CSS pixels of a cell from which hatches, grid and labels are drawn
 const LABELS_FROM = 15;
 const MAX_HEIGHT = { normal: 300, projector: 420 };
+const RARE = new Set(["reserved", "held"]); // in the legend only when there are any
 const LARGEST = { normal: 26, projector: 38 };
 
 export class BlockMap {
@@ -167,7 +168,7 @@ export class BlockMap {
 
   drawLegend() {
     const { counts } = this.state.header;
-    const words = BLOCK_WORDS.filter((word) => counts[word] || !["reserved", "held"].includes(word));
+    const words = BLOCK_WORDS.filter((word) => counts[word] || !RARE.has(word));
     const sign = JSON.stringify([words.map((word) => counts[word]), this.theme.name]);
     if (sign === this.sign) return;
     this.sign = sign;
@@ -180,39 +181,11 @@ export class BlockMap {
     this.legend.replaceChildren(...items, changed);
   }
 
-  /** A block in words. */
-  describe(cell) {
-    const { state } = this;
-    const byte = state.blocks[cell];
-    const refs = blockRefs(byte);
-    const first = cell * state.group;
-    const name =
-      state.group > 1 ? `blocks ${first}–${first + state.group - 1}` : `block ${first}`;
-    const parts = [name, blockWord(byte)];
-    if (refs) parts.push(`${refs === 31 ? "31 or more" : refs} reference${refs > 1 ? "s" : ""}`);
-    for (const { sequence, position } of (this.holders.get(cell) ?? []).slice(0, 4)) {
-      const filled = Math.max(
-        0,
-        Math.min(state.blockSize, sequence.length - position * state.blockSize),
-      );
-      const owner =
-        sequence.request >= 0 ? `request ${sequence.request}` : `sequence ${sequence.id}`;
-      parts.push(`${owner}, its block ${position}, ${filled} of ${state.blockSize} tokens`);
-    }
-    for (const node of state.nodes.values()) {
-      if (Math.floor(node.block / state.group) !== cell) continue;
-      parts.push(`prefix node ${node.id}, ${node.depth} tokens deep`);
-      if (node.adapter > 0) parts.push(`adapter ${node.adapter}`);
-      parts.push(`used ${Math.max(0, state.header.t - node.used).toFixed(1)} s ago`);
-      break;
-    }
-    return parts.join(" · ");
-  }
-
   tell() {
     const at = this.hovered ?? this.cursor ?? this.store.selection.block;
     const hint = "Point at a block to read it; click one to light up its sequence.";
-    say(this.info, at !== null && at < this.state.blocks.length ? this.describe(at) : hint);
+    const there = at !== null && at < this.state.blocks.length;
+    say(this.info, there ? describeBlock(this.state, this.holders, at) : hint);
   }
 
   rows(state) {

@@ -9,6 +9,8 @@ const SPEEDS = [
   ["1 tick a second", 1],
 ];
 
+const PROMPT = "The old man told the boy";
+
 export class Controls {
   static title = "Controls";
   static question = "";
@@ -25,7 +27,7 @@ export class Controls {
       ...SPEEDS.map(([word, value]) => make("option", { text: word, value: `${value}` })),
     );
     this.held = make("input", { type: "number", min: "0", value: "0", class: "ml-short" });
-    this.prompt = make("input", { type: "text", placeholder: "The old man told the boy", size: "28" });
+    this.prompt = make("input", { type: "text", placeholder: PROMPT, size: "28" });
     this.tokens = make("input", { type: "number", min: "1", value: "48", class: "ml-short" });
     const engine = make("fieldset", {}, make("legend", { text: "engine" }), this.pause, this.tick);
     engine.append(this.resume, make("label", {}, "speed ", this.speed));

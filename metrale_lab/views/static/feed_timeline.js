@@ -21,7 +21,7 @@ export class FeedTimeline {
       class: "ml-canvas",
       tabindex: "0",
       role: "img",
-      "aria-label": "Feed timeline: a host lane above a device lane; plus and minus change the zoom",
+      "aria-label": "Feed timeline: host lane above device lane; plus and minus change the zoom",
       onpointermove: (event) => this.hover(event),
       onpointerleave: () => this.tell(null),
       onkeydown: (event) => this.key(event),

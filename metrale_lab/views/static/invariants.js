@@ -32,7 +32,8 @@ export class Invariants {
   }
 
   row({ law, holds, detail }, theme) {
-    const mark = make("span", { text: holds ? "✓" : "✗", "aria-label": holds ? "holds" : "broken" });
+    const word = holds ? "holds" : "broken";
+    const mark = make("span", { text: holds ? "✓" : "✗", role: "img", "aria-label": word });
     mark.style.color = holds ? theme.good : theme.bad;
     return make("li", { title: detail }, mark, ` ${law}`, make("small", { text: ` ${detail}` }));
   }

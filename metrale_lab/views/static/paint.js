@@ -125,13 +125,10 @@ function line(context, x0, y0, x1, y1) {
   context.lineTo(x1, y1);
 }
 
-/** Replaces a table body's rows; `rows` are lists of texts or elements. */
+/** Replaces a table body's rows; each is a list of texts or numbers. */
 export function fillRows(body, rows) {
-  body.replaceChildren(
-    ...rows.map((cells) =>
-      make("tr", {}, ...cells.map((cell) => make("td", {}, cell instanceof Node ? cell : `${cell}`))),
-    ),
-  );
+  const row = (cells) => make("tr", {}, ...cells.map((cell) => make("td", { text: `${cell}` })));
+  body.replaceChildren(...rows.map(row));
 }
 
 /** A folded "As a table" below a canvas; `rows()` is asked only while it is open. */

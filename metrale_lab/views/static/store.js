@@ -1,10 +1,14 @@
 // What all panels of one lab share in the browser: the ring, the moment that is shown, the
 // selection, and the way to the kernel. The widgets' models feed it; panels listen.
 
-import { Ring, applyFrame } from "./reducer.js";
+import { applyFrame } from "./reducer.js";
+import { Ring } from "./ring.js";
 import { frameOf, splitFrames, WIRE_VERSION } from "./wire.js";
 
 const ANSWER_WITHIN_MS = 500;
+const REPEAT_AFTER_MS = 2000;
+const LAST_REPEAT_MS = 32_000;
+const PAGE = Math.random().toString(36).slice(2);
 
 export class Store {
   /** `post(message)` sends to the kernel; null for a recorded run. */
@@ -48,6 +52,7 @@ export class Store {
   }
 
   receive(header, buffers) {
+    this.heard = true;
     if (header.arrays) this.push(frameOf(header, buffers[0]));
   }
 
@@ -57,7 +62,7 @@ export class Store {
       return;
     }
     if (this.ring.push(frame) === "lost") this.askForKey();
-    this.answered(frame.header.ack);
+    this.answered(frame.header.acks);
     this.notify();
   }
 
@@ -117,9 +122,9 @@ export class Store {
 
   command(word, message = {}) {
     if (!this.post || this.gone) return;
-    const id = (this.commands += 1);
+    const id = `${PAGE}-${(this.commands += 1)}`;
     this.waiting.set(id, word);
-    this.send({ command: word, id: this.base() + id, ...message });
+    this.repeat({ command: word, id, ...message }, () => this.waiting.has(id));
     setTimeout(() => {
       if (!this.waiting.has(id)) return;
       this.slow = true;
@@ -128,16 +133,26 @@ export class Store {
     this.notify();
   }
 
-  // Several pages may send to one kernel: ids go on from the last one that it answered.
-  base() {
-    this.firstId ??= this.ring.live?.header.ack ?? 0;
-    return this.firstId;
+  /** Says that a view is there, until a frame answers. */
+  hello(view) {
+    this.heard = false;
+    this.repeat({ hello: view }, () => !this.heard);
   }
 
-  answered(ack) {
-    for (const id of [...this.waiting.keys()]) {
-      if (this.base() + id <= ack) this.waiting.delete(id);
-    }
+  /**
+   * Sends a message, and again while `unanswered()`: a message that is sent while the page is still
+   * connecting may be lost. The kernel carries out each id once.
+   */
+  repeat(message, unanswered, delay = REPEAT_AFTER_MS) {
+    this.send(message);
+    if (delay > LAST_REPEAT_MS) return;
+    setTimeout(() => {
+      if (!this.gone && unanswered()) this.repeat(message, unanswered, 2 * delay);
+    }, delay);
+  }
+
+  answered(acks) {
+    for (const id of acks) this.waiting.delete(id);
     if (!this.waiting.size) this.slow = false;
   }
 
