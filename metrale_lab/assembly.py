@@ -11,13 +11,14 @@ from typing import Any
 
 import torch
 
+from metrale_lab.arguments import path
 from metrale_lab.config import LabConfig
 from metrale_lab.device import open_device
 from metrale_lab.device.base import Device
 from metrale_lab.engine import Model
 from metrale_lab.engine.build import build_model
 from metrale_lab.engine.settings import EngineSettings
-from metrale_lab.errors import InvalidConfig
+from metrale_lab.errors import InvalidConfig, ModelNotFound
 from metrale_lab.scheduler.settings import SchedulerSettings
 from metrale_lab.trace.events import Observer
 from metrale_lab.weights.fetch import resolve_model
@@ -50,20 +51,21 @@ def assemble(
     """
     if isinstance(source, Model):
         return _adopt(source, config, observe)
+    name = str(path("model", source, ModelNotFound))
     device = open_device(config.device, threads=_threads(config))
     try:
         dtype = DTYPES.get(config.dtype)
         if dtype is None and device.name == "cpu":
             dtype = torch.float32
-        path = resolve_model(str(source), offline=config.offline or _offline_by_environment())
-        loaded = load_model(path, dtype)
+        file = resolve_model(name, offline=config.offline or _offline_by_environment())
+        loaded = load_model(file, dtype)
         resolved = _resolve(config, loaded, device, dtype or loaded.spec.dtype)
         observer = observe(_number(resolved.num_blocks), resolved.block_size)
         model = build_model(loaded, _engine_settings(resolved), device, observer)
     except BaseException:
         device.close()
         raise
-    return Assembly(model, loaded.tokenizer, resolved, str(source))
+    return Assembly(model, loaded.tokenizer, resolved, name)
 
 
 def scheduler_settings(config: LabConfig, model_name: str) -> SchedulerSettings:

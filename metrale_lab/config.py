@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
+from metrale_lab import arguments
 from metrale_lab.errors import InvalidConfig
 
 KV_FORMATS = ("float32", "bfloat16", "float16", "int8", "fp8_e4m3", "turbo4", "turbo3", "turbo2")
@@ -109,7 +110,8 @@ class LabConfig:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            _check(field.name, getattr(self, field.name))
+            checked = _checked(field.name, getattr(self, field.name))
+            object.__setattr__(self, field.name, checked)
 
     def with_overrides(self, overrides: dict[str, Any]) -> LabConfig:
         """A copy with some fields replaced; `InvalidConfig` names an unknown one."""
@@ -124,8 +126,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "scheduler": ("async", "sync"),
     "device": ("auto", "cpu", "cuda"),
     "dtype": ("auto", *FLOAT_DTYPES),
-    "weights": ("auto", "exact", "packed"),
-    "preempt": ("requeue", "spill", "auto"),
+    "weights": ("auto", "exact"),
 }
 # name: (smallest, largest, None allowed); all in the unit that the class documents
 _INTS: dict[str, tuple[int, int, bool]] = {
@@ -139,13 +140,10 @@ _INTS: dict[str, tuple[int, int, bool]] = {
     "admit_watermark": (0, 2**31 - 1, True),
     "spill_bytes": (0, 2**62, True),
     "swap_resident_blocks": (1, 2**31 - 2, True),
-    "innerq": (0, 2**31 - 1, False),
     "record_events": (1000, 2**31 - 1, False),
     "threads": (1, 1024, True),
     "seed": (0, 2**63 - 1, False),
 }
-_BOOLS = ("high_speed_swap", "prefix_cache", "poison", "record", "deterministic", "offline")
-_TEXTS = ("spill_dir", "swap_dir", "proposer", "name")
 # Fields whose resource the engine does not have yet, and the only value they may take.
 _NOT_YET: dict[str, Any] = {
     "high_speed_swap": False,
@@ -154,48 +152,55 @@ _NOT_YET: dict[str, Any] = {
     "proposer": None,
     "adapters": (),
     "innerq": 0,
+    "preempt": "requeue",
 }
 
 
-def _check(name: str, value: Any) -> None:
+def _checked(name: str, value: Any) -> Any:
+    """The field's plain value."""
+    if name in _NOT_YET:
+        return _only(name, value, _NOT_YET[name])
     if name in _CHOICES:
-        if value not in _CHOICES[name] or not isinstance(value, str):
-            _refuse(name, value, "one of " + ", ".join(map(repr, _CHOICES[name])))
-    elif name in _INTS:
-        low, high, optional = _INTS[name]
-        if value is None and optional:
-            return
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            _refuse(name, value, f"an integer from {low} to {high}" + (" or None" * optional))
-        if name == "block_size" and value & (value - 1):
-            _refuse(name, value, "a power of two from 1 to 256")
-    elif name in _BOOLS:
-        if not isinstance(value, bool):
-            _refuse(name, value, "True or False")
-    elif name in _TEXTS:
-        if value is not None and not isinstance(value, str):
-            _refuse(name, value, "a text or None")
-    elif name == "kv_dtype":
-        _check_kv_dtype(value)
-    elif name == "adapters" and not isinstance(value, tuple):
-        _refuse(name, value, "a tuple of 'name=path'")
-    if name in _NOT_YET and value != _NOT_YET[name]:
-        _refuse(name, value, f"{_NOT_YET[name]!r} (this version of the engine has no more)")
-    if name == "preempt" and value != "requeue":
-        _refuse(name, value, "'requeue' (this version of the engine has no more)")
-    if name == "weights" and value == "packed":
-        _refuse(name, value, "'auto' or 'exact' (this version of the engine has no more)")
+        word = _dtype_word(value) if name == "dtype" else value
+        return arguments.choice(name, word, _CHOICES[name], InvalidConfig)
+    if name in _INTS:
+        return _integer(name, value)
+    if name == "kv_dtype":
+        return _kv_dtype(_dtype_word(value))
+    if name == "name":
+        return None if value is None else arguments.text(name, value, InvalidConfig)
+    return arguments.flag(name, value, InvalidConfig)
 
 
-def _check_kv_dtype(value: Any) -> None:
+def _integer(name: str, value: Any) -> int | None:
+    low, high, optional = _INTS[name]
+    if value is None and optional:
+        return None
+    number = arguments.integer(name, value, low, high, InvalidConfig)
+    if name == "block_size" and number & (number - 1):
+        _refuse(name, value, "a power of two from 1 to 256")
+    return number
+
+
+def _only(name: str, value: Any, there_is: Any) -> Any:
+    if type(value) is not type(there_is) or value != there_is:
+        _refuse(name, value, f"{there_is!r} (this version of the engine has no more)")
+    return value
+
+
+def _dtype_word(value: Any) -> Any:
+    """The name of a torch dtype, without importing torch; anything else as it is."""
+    return str(value).removeprefix("torch.") if type(value).__module__ == "torch" else value
+
+
+def _kv_dtype(value: Any) -> str:
     sides = value.split("/") if isinstance(value, str) else []
-    if value == "auto":
-        return
-    if not 1 <= len(sides) <= 2 or any(side not in KV_FORMATS for side in sides):
+    if not 1 <= len(sides) <= 2 or any(side not in ("auto", *KV_FORMATS) for side in sides):
         _refuse("kv_dtype", value, f"'auto', one of {', '.join(KV_FORMATS)}, or two as 'K/V'")
-    if any(side not in FLOAT_DTYPES for side in sides) or len(set(sides)) > 1:
+    if any(side not in ("auto", *FLOAT_DTYPES) for side in sides) or len(set(sides)) > 1:
         _refuse("kv_dtype", value, "'auto' or a float dtype (this version has no more)")
+    return str(value)
 
 
-def _refuse(name: str, value: Any, allowed: str) -> None:
-    raise InvalidConfig(f"{name}={value!r}: allowed is {allowed}.")
+def _refuse(name: str, value: Any, allowed: str) -> NoReturn:
+    raise arguments.refusal(name, value, allowed, InvalidConfig)

@@ -37,6 +37,10 @@ class FetchFailed(MetraleError):
     """A model could not be brought to this machine."""
 
 
+class WriteFailed(MetraleError, OSError):
+    """A file could not be written; what was there before is still there."""
+
+
 class KvCacheExhausted(MetraleError):
     """The block pool has too few blocks, counting what could be evicted.
 
@@ -186,13 +190,17 @@ class ExpectationFailed(MetraleError, AssertionError):
         return type(self), (self.sentence, self.actual, self.rows)
 
 
+def _short(sentence: str, most: int = 200) -> str:
+    return repr(sentence if len(sentence) <= most else sentence[:most] + "…")
+
+
 class ExpectSyntaxError(MetraleError, ValueError):
     """A sentence given to `lab.expect` is none of those it knows."""
 
     def __init__(self, sentence: str, known: Sequence[str] = ()) -> None:
         self.sentence, self.known = sentence, tuple(known)
         listing = "".join(f"\n  {one}" for one in known)
-        super().__init__(f"expect does not understand {sentence!r}. It knows:{listing}")
+        super().__init__(f"expect does not understand {_short(sentence)}. It knows:{listing}")
 
     def __reduce__(self) -> tuple[type[ExpectSyntaxError], tuple[str, tuple[str, ...]]]:
         return type(self), (self.sentence, self.known)

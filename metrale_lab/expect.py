@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from metrale_lab import meanings
+from metrale_lab.arguments import text
 from metrale_lab.errors import ExpectationFailed, ExpectSyntaxError
 from metrale_lab.meanings import ExpectSource, Found, Meaning, Named
 
@@ -39,6 +40,8 @@ def expect(lab: ExpectSource, sentence: str | Callable[[Any], Any], **named: Any
     ExpectSyntaxError
         It is none of `SENTENCES`, or names a request that was not given.
     """
+    if not callable(sentence):
+        sentence = text("sentence", sentence)
     requests = {name: Named(name, given) for name, given in named.items()}
     if callable(sentence):
         meaning: Meaning = _of_function(sentence)
@@ -84,7 +87,7 @@ def _draw(lab: Any, name: str) -> Any:
 
 _HOW = r"(?:(?P<how>at least|at most|exactly) )?"
 _WHO, _OTHER = r"\{(?P<who>\w+)\}", r"\{(?P<other>\w+)\}"
-_NUMBER, _REASON = r"(?P<number>\d+)", r"(?P<reason>[a-z_ -]+)"
+_NUMBER, _REASON = r"(?P<number>[0-9]{1,18})", r"(?P<reason>[a-z_ -]+)"
 _GRAMMAR: tuple[tuple[re.Pattern[str], Callable[[dict[str, Any]], Meaning]], ...] = tuple(
     (re.compile(pattern), build)
     for pattern, build in (

@@ -12,10 +12,11 @@ from typing import Any, Literal
 import pandas as pd
 
 from metrale_lab import registry
+from metrale_lab.arguments import flag, instance, refusal, wait_s
 from metrale_lab.assembly import Assembly, assemble, scheduler_settings
 from metrale_lab.config import LabConfig
 from metrale_lab.engine import Model
-from metrale_lab.errors import EngineRunning, EngineStopped
+from metrale_lab.errors import EngineBusy, EngineRunning, EngineStopped, InvalidConfig
 from metrale_lab.held import HeldBlocks
 from metrale_lab.progress import ProgressLine
 from metrale_lab.prompts import prompt_ids
@@ -52,7 +53,9 @@ class Lab(Watched):
         config: LabConfig | None = None,
         **overrides: Any,
     ) -> None:
-        settings = (config or LabConfig()).with_overrides(overrides)
+        given = LabConfig() if config is None else config
+        settings = instance("config", given, LabConfig, InvalidConfig).with_overrides(overrides)
+        self._refuse_shared(model)
         if os.environ.get("METRALE_DETERMINISTIC") == "1":
             settings = settings.with_overrides({"deterministic": True})
         cell, before = registry.take_over_cell()
@@ -179,7 +182,8 @@ class Lab(Watched):
         An interrupt cancels this call's requests.
         """
         self._require_open("generate")
-        several = [prompts] if isinstance(prompts, str) else list(prompts)
+        flag("progress", progress)
+        several = [prompts] if isinstance(prompts, str) else _several(prompts)
         specs = [self._spec(one, None, chat, **same) for one in several]
         self._submitted = True
         requests = self._thread.submit_all(specs)
@@ -242,8 +246,7 @@ class Lab(Watched):
     def pace(self, ticks_per_s: float | None = None) -> None:
         """Slow motion: at most `ticks_per_s` ticks a second; None is full speed."""
         self._require_open("pace")
-        self._thread.pace(ticks_per_s)
-        self._ticks_per_s = ticks_per_s
+        self._ticks_per_s = self._thread.pace(ticks_per_s)
 
     def hold_blocks(self, k: int) -> HeldBlocks:
         """Keep exactly `k` blocks away from requests (0 gives all back), evicting if needed.
@@ -252,7 +255,7 @@ class Lab(Watched):
         """
         self._require_open("hold_blocks")
         before = self._thread.call(lambda: self._scheduler.hold_blocks(k))
-        return HeldBlocks(k, before, self._give_back)
+        return HeldBlocks(self.held_blocks, before, self._give_back)
 
     def drop_cache(self) -> None:
         """Empty the prefix cache. EngineBusy while requests run."""
@@ -278,8 +281,10 @@ class Lab(Watched):
         drain : bool
             Let running requests finish (at most `timeout` seconds); else cancel them.
         """
+        drain, timeout = flag("drain", drain), wait_s("timeout", timeout)
         if self._closed:
             return
+        self._thread.refuse_inside_tick()
         self._closed = True
         try:
             self._thread.close(drain=drain, timeout=timeout, at_end=self._last_look)
@@ -343,6 +348,17 @@ class Lab(Watched):
 
     # --- inside
 
+    def _refuse_shared(self, model: Any) -> None:
+        """One engine per model: two would take each other's blocks."""
+        for other in registry.open_labs():
+            if isinstance(model, Model) and other._model is model:
+                raise EngineBusy(f"this model runs in {other!r}. Close that lab, or build another.")
+
+    def abandon(self) -> None:
+        """Count as closed without waiting: in a forked process the engine's thread is gone."""
+        self._closed = True
+        self._thread.abandon()
+
     def _observe(self, num_blocks: int, block_size: int) -> Observer:
         self.recorder = Recorder(num_blocks, block_size, self._settings.record_events)
         return self._observer
@@ -353,7 +369,7 @@ class Lab(Watched):
 
     def _check_laws(self) -> list[tuple[str, bool, str]]:
         if not self._closed:
-            with suppress(EngineStopped):  # closed meanwhile: the last look counts
+            with suppress(EngineStopped, EngineBusy):  # then the last look counts
                 self._laws = self._thread.call(self._check_now)
         return self._laws
 
@@ -374,6 +390,12 @@ class Lab(Watched):
     def _require_open(self, call: str) -> None:
         if self._closed:
             raise EngineStopped(f"lab.{call}: this lab was closed. Make a new Lab.")
+
+
+def _several(prompts: Any) -> list[Any]:
+    if not isinstance(prompts, Iterable) or isinstance(prompts, bytes):
+        raise refusal("prompts", prompts, "a prompt or several")
+    return list(prompts)
 
 
 def labs() -> list[Lab]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pandas as pd
 
+from metrale_lab.arguments import shown
 from metrale_lab.errors import InvalidRequest, TraceIncomplete
 
 
@@ -49,9 +50,10 @@ class Named:
 
     def check(self) -> None:
         """Say so if it is no request; waits for nothing."""
-        if not hasattr(self.given, "request_id") and not hasattr(self.given, "result"):
+        number = getattr(self.given, "request_id", getattr(self.given, "id", None))
+        if not isinstance(number, int):
             raise InvalidRequest(
-                f"expect: {self.name}={self.given!r} is no request. "
+                f"expect: {self.name}={shown(self.given)} is no request. "
                 "Give what submit() returned, or one of generate()'s results."
             )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from metrale_lab import arguments
 from metrale_lab.errors import InvalidRequest
 
 
@@ -16,6 +17,7 @@ def prompt_ids(tokenizer: Any, prompt: Any, token_ids: Any, chat: bool) -> Seque
     InvalidRequest
         Both or neither are given, the types do not fit, or there is no tokenizer for a text.
     """
+    chat = arguments.flag("chat", chat)
     if (prompt is None) == (token_ids is None):
         raise InvalidRequest("give either prompt or token_ids: one of them, not both.")
     if token_ids is not None:
@@ -48,16 +50,11 @@ def _message(number: int, message: Any) -> dict[str, str]:
     texts = [message.get(key) if isinstance(message, dict) else None for key in ("role", "content")]
     if not all(isinstance(text, str) for text in texts):
         raise InvalidRequest(
-            f"message {number} is {message!r}: {{'role': text, 'content': text}} is allowed."
+            f"message {number} is {arguments.shown(message)}: "
+            "{'role': text, 'content': text} is allowed."
         )
-    return {"role": str(texts[0]), "content": _encodable(str(texts[1]))}
+    return {"role": _encodable(str(texts[0])), "content": _encodable(str(texts[1]))}
 
 
 def _encodable(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidRequest(
-            f"the prompt has a lone surrogate at character {error.start}: it is not valid Unicode."
-        ) from None
-    return text
+    return arguments.text("prompt", text)

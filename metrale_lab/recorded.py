@@ -9,6 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from metrale_lab.arguments import integer
+from metrale_lab.arguments import path as checked_path
 from metrale_lab.trace import store
 from metrale_lab.trace.recorder import RecordView
 from metrale_lab.trace.state import LabState
@@ -98,6 +100,7 @@ class Trace:
         TraceIncomplete
             If the events of that tick were overwritten.
         """
+        step = integer("step", step, -1)
         return Frames(self.recorder.view().until(step), self.attrs, text_of=self._text_of)
 
     def check(self) -> pd.DataFrame:
@@ -106,7 +109,7 @@ class Trace:
 
     def save(self, path: str | Path) -> Path:
         """Write the events as a Parquet file, one row per event; plain pandas reads it."""
-        return store.save(Path(path), self.recorder.view(), self.attrs)
+        return store.save(checked_path("path", path), self.recorder.view(), self.attrs)
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
@@ -117,7 +120,7 @@ class Trace:
         ModelFormatError
             If the file is no trace of this package.
         """
-        view, attrs = store.load(Path(path))
+        view, attrs = store.load(checked_path("path", path))
         return cls(view, attrs)
 
     def __repr__(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import os
 import sys
 import threading
 from typing import Any, Protocol
@@ -21,6 +22,8 @@ class Closable(Protocol):
     """What the registry needs to know of a lab."""
 
     def close(self, drain: bool = True, timeout: float | None = 30) -> None: ...
+
+    def abandon(self) -> None: ...
 
     @property
     def closed(self) -> bool: ...
@@ -63,9 +66,15 @@ def open_labs() -> list[Any]:
 
 
 def close_all() -> None:
-    """Close every open lab without waiting for its requests."""
+    """Close every open lab without waiting for its requests; all, whatever one of them raises."""
+    errors: list[BaseException] = []
     for lab in open_labs():
-        lab.close(drain=False)
+        try:
+            lab.close(drain=False)
+        except BaseException as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def take_over_cell() -> tuple[tuple[str, int] | None, Closable | None]:
@@ -108,4 +117,14 @@ def _running_cell() -> tuple[str, int] | None:
     return cell_id, shell.execution_count
 
 
+def _leave_to_parent() -> None:
+    """A forked process has the labs' memory and none of their threads."""
+    global _lock
+    _lock = threading.RLock()
+    for lab in _open:
+        lab.abandon()
+    _open.clear()
+
+
 atexit.register(close_all)
+os.register_at_fork(after_in_child=_leave_to_parent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from metrale_lab.arguments import instance
 from metrale_lab.cache.allocator import BlockAllocator
 from metrale_lab.cache.pool import BlockPool
 from metrale_lab.cache.tree import PrefixTree
@@ -91,6 +92,7 @@ class TransformerCore:
 
     def _owned(self, seq: SequenceState) -> SequenceState:
         """The sequence, if it is a live one of this model."""
+        instance("seq", seq, SequenceState)
         if seq.freed or self.sequences.get(seq.id) is not seq:
             raise InvalidRequest(
                 f"{seq!r} is {'freed' if seq.freed else 'not of this model'}. "
@@ -100,7 +102,7 @@ class TransformerCore:
 
     def _on(self, stream: Stream | None) -> Stream:
         """The stream to launch on; work on another one is done before."""
-        chosen = self._stream if stream is None else stream
+        chosen = self._stream if stream is None else instance("stream", stream, Stream)
         if chosen is not self._last_stream:
             self._last_stream.synchronize()
             self._last_stream = chosen

@@ -6,10 +6,18 @@ from collections.abc import Sequence
 
 import torch
 
+from metrale_lab.arguments import instance, integer
 from metrale_lab.device.base import Event, PinnedMemory, PinnedView, Stream
-from metrale_lab.engine.checks import check_batch, check_room, checked_ids, checked_rows
+from metrale_lab.engine.checks import (
+    check_batch,
+    check_picks,
+    check_room,
+    checked_ids,
+    checked_rows,
+    count,
+)
 from metrale_lab.engine.core import TransformerCore
-from metrale_lab.engine.feed import FeedRow, FeedSource, Logits, RowDraw, RowMask
+from metrale_lab.engine.feed import FeedRow, FeedSource, HostToken, Logits, RowDraw, RowMask
 from metrale_lab.engine.logits import StepLogits
 from metrale_lab.engine.sequence import SequenceState
 from metrale_lab.engine.traits import ModelDeviceFeed
@@ -17,7 +25,15 @@ from metrale_lab.errors import InvalidRequest
 
 
 class TransformerFeed(TransformerCore, ModelDeviceFeed):
-    """Launches steps ahead of the host, and the reservations that they need."""
+    """Launches steps ahead of the host, and the reservations that they need.
+
+    Attributes
+    ----------
+    feed_writes : int
+        How often the rows' feed cells were written; somebody else's pick shows in it.
+    """
+
+    feed_writes = 0
 
     def supports_device_token_feed(self) -> bool:
         return True
@@ -26,7 +42,7 @@ class TransformerFeed(TransformerCore, ModelDeviceFeed):
         self, sources: Sequence[FeedSource], seqs: Sequence[SequenceState], stream: Stream
     ) -> Logits:
         self._enter()
-        check_batch(seqs, len(sources), self.settings.max_batch)
+        check_batch(seqs, count("sources", sources), self.settings.max_batch)
         for seq in seqs:
             check_room(self._owned(seq), 1, self.max_seq_len)
             if len(seq.block_table) * self.block_size <= seq.seq_len:
@@ -68,6 +84,7 @@ class TransformerFeed(TransformerCore, ModelDeviceFeed):
 
     def release_decode_blocks(self, seq: SequenceState, blocks: int) -> None:
         self._enter()
+        blocks = integer("blocks", blocks)
         written = -(-self._owned(seq).seq_len // self.block_size)
         spare = len(seq.block_table) - written
         if not 0 <= blocks <= spare:
@@ -81,23 +98,25 @@ class TransformerFeed(TransformerCore, ModelDeviceFeed):
         self.steps.graphs.unpin_oldest()
 
     def event_query(self, event: Event) -> bool:
-        return event.query()
+        return instance("event", event, Event).query()
 
     def event_synchronize(self, event: Event) -> None:
-        event.synchronize()
+        instance("event", event, Event).synchronize()
 
     def destroy_event(self, event: Event) -> None:
-        event.destroy()
+        instance("event", event, Event).destroy()
 
     def copy_d2h_async(self, src: torch.Tensor, dst: PinnedView, stream: Stream) -> None:
         self._enter()
+        instance("src", src, torch.Tensor)
+        instance("dst", dst, PinnedView)
         self.device.copy_d2h(src, dst, self._on(stream))
 
     def alloc_host_pinned(self, nbytes: int) -> PinnedMemory:
-        return self.device.alloc_pinned(nbytes)
+        return self.device.alloc_pinned(integer("nbytes", nbytes))
 
     def free_host_pinned(self, memory: PinnedMemory) -> None:
-        memory.free()
+        instance("memory", memory, PinnedMemory).free()
 
     def _pick(
         self,
@@ -109,24 +128,26 @@ class TransformerFeed(TransformerCore, ModelDeviceFeed):
         stream: Stream,
     ) -> None:
         self._enter()
+        instance("logits", logits, Logits)
+        instance("dst", dst, PinnedView)
+        instance("event", event, Event)
         steps, chosen = self.steps, self._on(stream)
         rows = logits.rows if isinstance(logits, StepLogits) else len(logits.tensor)
         is_prompt = isinstance(logits, StepLogits) and logits.is_vector
-        draw_count = None if draws is None else len(draws)
-        checked_rows(rows, len(masks), draw_count, dst.nbytes, self.settings.max_batch)
+        draw_count = None if draws is None else count("draws", draws)
+        checked_rows(rows, count("masks", masks), draw_count, dst.nbytes, self.settings.max_batch)
+        check_picks(masks, draws)
         steps.logits.bring_in(logits, chosen)
+        self.feed_writes += not is_prompt
         cells = steps.pick.launch(masks, draws, is_prompt, chosen)
         self.device.copy_d2h(cells, dst, chosen)
         chosen.record(event)
 
     def _cell(self, source: FeedSource) -> int:
-        if not isinstance(source, FeedRow):
+        if isinstance(source, HostToken):
             return -1
-        if not 0 <= source.from_row < self.settings.max_batch:
-            raise InvalidRequest(
-                f"feed cell {source.from_row}: there are cells 0 to {self.settings.max_batch - 1}."
-            )
-        return source.from_row
+        row = instance("source", source, FeedRow).from_row
+        return integer("feed cell", row, 0, self.settings.max_batch - 1)
 
     def _host_id(self, token: int) -> int:
         return checked_ids([token], self.vocab_size)[0]

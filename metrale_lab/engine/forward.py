@@ -69,8 +69,8 @@ class TransformerForward(TransformerCore, ModelForward):
         stream: Stream | None = None,
     ) -> Logits:
         self._enter()
-        check_batch(seqs, len(tokens), self.settings.max_batch)
         ids = checked_ids(tokens, self.vocab_size)
+        check_batch(seqs, len(ids), self.settings.max_batch)
         for seq in seqs:
             check_room(self._owned(seq), 1, self.max_seq_len)
         chosen = self._on(stream)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from metrale_lab.arguments import instance, integer
+from metrale_lab.engine.checks import checked_ids
 from metrale_lab.engine.core import TransformerCore
 from metrale_lab.engine.feed import PrefixReclaim
 from metrale_lab.engine.sequence import SequenceState
 from metrale_lab.engine.traits import ModelLifecycle
-from metrale_lab.errors import EngineBusy, InvalidRequest
+from metrale_lab.errors import EngineBusy
 from metrale_lab.trace.events import Observer, SequenceClosed, SequenceOpened
 
 
@@ -23,7 +25,7 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
         return self._open(None)
 
     def alloc_sequence_for(self, budget_tokens: int) -> SequenceState:
-        return self._open(budget_tokens)
+        return self._open(integer("budget_tokens", budget_tokens))
 
     def cache_sequence(self, seq: SequenceState) -> None:
         """Offer the sequence's full blocks to the prefix cache.
@@ -35,7 +37,7 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
 
     def free_sequence(self, seq: SequenceState) -> None:
         self._enter()
-        if seq.freed:
+        if instance("seq", seq, SequenceState).freed:
             return
         self._owned(seq)
         self.slots.leave(seq)
@@ -52,7 +54,7 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
 
     def compact_sequence(self, seq: SequenceState, new_slot: int) -> None:
         self._enter()
-        self.slots.move(self._owned(seq), new_slot)
+        self.slots.move(self._owned(seq), integer("new_slot", new_slot, 0, self.slots.total - 1))
 
     def detach_slot_for_reuse(self, seq: SequenceState) -> None:
         self._enter()
@@ -69,7 +71,7 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
 
     def reclaim_prefix_blocks(self, num_blocks: int) -> int:
         self._enter()
-        return self.allocator.reclaim(num_blocks)
+        return self.allocator.reclaim(integer("num_blocks", num_blocks))
 
     def reclaim_prefix_blocks_for(
         self, prompt: Sequence[int], adapter_slot: int, blocks_needed: int
@@ -80,19 +82,21 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
         give its history and the pending input id behind it.
         """
         self._enter()
+        blocks_needed = integer("blocks_needed", blocks_needed)
+        tokens = checked_ids(prompt, self.vocab_size)
         target, free = self.allocator.reclaim_for(
-            prompt[:-1],
+            tokens[:-1],
             self._adapter_id(adapter_slot),
             blocks_needed,
             adapter_slot=adapter_slot,
-            prompt_tokens=len(prompt),
+            prompt_tokens=len(tokens),
         )
         return PrefixReclaim(target, free)
 
     def hold_blocks(self, blocks: int) -> None:
         """Set how many blocks are out of circulation; evicts if needed. All or nothing."""
         self._enter()
-        self.allocator.hold(blocks)
+        self.allocator.hold(integer("blocks", blocks))
 
     def drop_cache(self) -> None:
         """Empty the prefix cache. EngineBusy while a sequence uses it."""
@@ -144,8 +148,5 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
 
     def _adapter_id(self, adapter_slot: int) -> int:
         """Identity in the prefix cache of what an adapter slot names; there are no adapters yet."""
-        if adapter_slot != -1:
-            raise InvalidRequest(
-                f"adapter_slot {adapter_slot}: this model has no adapter slots. Use -1."
-            )
+        integer("adapter_slot", adapter_slot, -1, -1)  # there are no adapter slots
         return 0

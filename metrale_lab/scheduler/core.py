@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from metrale_lab.arguments import integer
 from metrale_lab.engine import Model
 from metrale_lab.errors import EngineBusy
 from metrale_lab.scheduler.admission import Admission
 from metrale_lab.scheduler.commit import Commit, Tokenizer
 from metrale_lab.scheduler.decode_lane import DecodeLane
-from metrale_lab.scheduler.faults import FaultLog
+from metrale_lab.scheduler.faults import FaultLog, as_exception
 from metrale_lab.scheduler.flight import Flight
 from metrale_lab.scheduler.inbox import Inbox
 from metrale_lab.scheduler.preemption import Preemption
@@ -170,8 +171,11 @@ class Scheduler:
             self._prefill.run()
             self._decode.run()
             self._finish_rows()
-        except Exception as error:
-            self._fail_everything(error)
+        except BaseException as error:
+            self._fail_everything(as_exception(error))
+            if not isinstance(error, Exception):
+                self._end()
+                raise
         self._end()
         return True
 
@@ -208,6 +212,7 @@ class Scheduler:
 
     def hold_blocks(self, k: int) -> int:
         """Keep exactly `k` blocks away from requests; the number held before."""
+        k = integer("hold_blocks: k", k)
         before = self.pool.held
         self.model.hold_blocks(k)  # type: ignore[attr-defined]
         self.pool.held = k

@@ -65,7 +65,11 @@ class DecodeLane:
     # --- launching
 
     def _may_go_ahead(self, flight: Flight) -> bool:
-        return flight.rows == self._rows.active and self._can_run_ahead(flight.rows)
+        return (
+            flight.rows == self._rows.active
+            and self._router.feed_is_ours  # a paused lab's model may have been used by hand
+            and self._can_run_ahead(flight.rows)
+        )
 
     def _can_run_ahead(self, rows: Sequence[Row]) -> bool:
         """Whether the step after the rows' next one could be launched before that one is known."""

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from time import perf_counter
 
+from metrale_lab.errors import MetraleError
 from metrale_lab.trace.events import EngineFault, Observer
 
 _KEPT = 1000
@@ -21,6 +22,17 @@ class Fault:
     where: str
     error: Exception
     at_s: float
+
+
+def as_exception(error: BaseException) -> Exception:
+    """The error itself, or one that says which SystemExit or the like a callback let out."""
+    if isinstance(error, Exception):
+        return error
+    wrapped = MetraleError(
+        f"{type(error).__name__}: {error}. Code that the engine called must raise an Exception."
+    )
+    wrapped.__cause__ = error
+    return wrapped
 
 
 class FaultLog:

@@ -8,7 +8,10 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
+from metrale_lab.arguments import LONGEST_WAIT_S
+from metrale_lab.errors import EngineStopped
 from metrale_lab.scheduler.core import Scheduler
+from metrale_lab.scheduler.faults import as_exception
 
 
 class Command:
@@ -27,6 +30,11 @@ class Command:
         except BaseException as error:
             self.error = error
 
+    def refuse(self) -> None:
+        """The engine's thread has ended without running it."""
+        self.error = EngineStopped("this engine was closed. Open another lab.")
+        self.done = True
+
 
 class EngineLoop:
     """Ticks a scheduler on a thread of its own, and waits without spinning.
@@ -39,7 +47,7 @@ class EngineLoop:
         self._changed = threading.Condition()
         self._commands: deque[Command] = deque()
         self._paused_by = ""
-        self._fresh_work = self._working = False
+        self._fresh_work = self._working = self._ticking = False
         self._bound = self._stopping = self._stopped = False
         self._ticks_per_s: float | None = None
         self._next_tick_s = 0.0
@@ -64,7 +72,10 @@ class EngineLoop:
             self._bound, self._stopped = True, self._start_error is not None
             self._changed.notify_all()
         if not self._stopped:
-            self._loop()
+            try:
+                self._loop()
+            finally:
+                self._stop()
 
     def _loop(self) -> None:
         while True:
@@ -73,8 +84,6 @@ class EngineLoop:
                     self._changed.wait(self._time_to_next())
                 command = self._commands.popleft() if self._commands else None
                 if command is None and self._stopping:
-                    self._stopped = True
-                    self._changed.notify_all()
                     return
                 self._fresh_work, self._working = False, True
             if command is not None:
@@ -87,13 +96,27 @@ class EngineLoop:
                     command.done = self._fresh_work = True
                 self._changed.notify_all()
 
+    def _stop(self) -> None:
+        """Whatever ended the loop, nobody waits for it for ever."""
+        with self._changed:
+            self._stopped = self._stopping = True
+            while self._commands:
+                self._commands.popleft().refuse()
+            self._changed.notify_all()
+        self._scheduler.refuse_requests()
+        for request in self._scheduler.requests():
+            request.notify()
+
     def _tick(self) -> None:
         if self._ticks_per_s is not None:
             self._next_tick_s = perf_counter() + 1 / self._ticks_per_s
+        self._ticking = True
         try:
             self._scheduler.tick()
-        except Exception as error:
-            self._scheduler.faults.add("engine thread", error)
+        except BaseException as error:
+            self._scheduler.faults.add("engine thread", as_exception(error))
+        finally:
+            self._ticking = False
 
     def _may_tick(self) -> bool:
         """Whether there is something to do, and it may be done now."""
@@ -110,10 +133,9 @@ class EngineLoop:
         if self._paused_by or scheduler.idle:
             return None
         now = perf_counter()
-        if now < self._next_tick_s:
-            return self._next_tick_s - now
         deadline = scheduler.next_deadline_s
-        return None if deadline is None else max(0.0, deadline - now)
+        until = self._next_tick_s if now < self._next_tick_s else deadline
+        return None if until is None else min(max(0.0, until - now), LONGEST_WAIT_S)
 
     def _wake(self) -> None:
         with self._changed:

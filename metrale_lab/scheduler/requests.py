@@ -9,6 +9,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any
 
+from metrale_lab.arguments import wait_s
 from metrale_lab.scheduler.result import RequestResult, TokenLogprobs
 from metrale_lab.scheduler.spec import Processor, RequestSpec
 
@@ -97,6 +98,7 @@ class Request:
         LabPaused
             The lab was paused by the code that would wait.
         """
+        timeout = wait_s("result: timeout", timeout)
         deadline = None if timeout is None else monotonic() + timeout
         with self._changed:
             while self._result is None:

@@ -46,7 +46,7 @@ class Retire:
 
     def _announce(self, row: Row) -> None:
         now = perf_counter()
-        row.request.deliver_text(row.text.flush())
+        self._attempt("ending a text", lambda: row.request.deliver_text(row.text.flush()))
         state = "failed" if row.error is not None else "finished"
         error = "" if row.error is None else f"{type(row.error).__name__}: {row.error}"
         row.request.set_state(state)

@@ -69,6 +69,11 @@ class Router(ABC):
         return 0
 
     @property
+    def feed_is_ours(self) -> bool:
+        """Whether the feed cells still hold what the newest launched step picked."""
+        return False
+
+    @property
     def ring_slots(self) -> Sequence[RingSlot]:
         """All slots of the ring."""
         return self._ring.slots

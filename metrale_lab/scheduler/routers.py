@@ -73,9 +73,11 @@ class AsyncRouter(Router):
         self._in_flight: dict[Ticket, Launched] = {}
         self._ledger: dict[Ticket, dict[int, int]] = {}  # blocks by sequence id
         self._unlaunched: dict[int, int] = {}
+        self._feed_writes = 0
 
     def launch(self, plan: StepPlan) -> Ticket:
         launched = self._start(plan, sum(self._unlaunched.values()))
+        self._feed_writes = self._writes_so_far
         for ticket in [one for one in self._ledger if one not in self._in_flight]:
             del self._ledger[ticket]
         self._ledger[launched.ticket], self._unlaunched = self._unlaunched, {}
@@ -112,6 +114,14 @@ class AsyncRouter(Router):
     def reserved_in_flight(self) -> int:
         launched = (sum(self._ledger[ticket].values()) for ticket in self._in_flight)
         return sum(launched) + sum(self._unlaunched.values())
+
+    @property
+    def feed_is_ours(self) -> bool:
+        return self._feed_writes == self._writes_so_far
+
+    @property
+    def _writes_so_far(self) -> int:
+        return int(getattr(self._model, "feed_writes", 0))
 
     @property
     def slots_in_flight(self) -> Sequence[RingSlot]:

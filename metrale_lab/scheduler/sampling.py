@@ -8,8 +8,11 @@ import numpy as np
 import torch
 
 from metrale_lab import ops
+from metrale_lab.arguments import shown
+from metrale_lab.engine.checks import HOTTEST
 from metrale_lab.engine.feed import NO_ID, NO_MASK, RowDraw, RowMask
 from metrale_lab.errors import InvalidRequest, MetraleError
+from metrale_lab.scheduler.faults import as_exception
 from metrale_lab.scheduler.result import TokenLogprobs
 from metrale_lab.scheduler.spec import LogitsArray
 
@@ -62,7 +65,7 @@ def row_draw(row: Row, index: int) -> RowDraw:
     """The draw of output token `index`, at its position in the sequence."""
     spec = row.spec
     position = len(spec.token_ids) + index
-    return RowDraw(spec.temperature, spec.top_k, spec.top_p, row.seed, position)
+    return RowDraw(min(spec.temperature, HOTTEST), spec.top_k, spec.top_p, row.seed, position)
 
 
 def pick_on_host(row: Row, logits: LogitsArray) -> tuple[int, TokenLogprobs | None]:
@@ -85,13 +88,30 @@ def pick_on_host(row: Row, logits: LogitsArray) -> tuple[int, TokenLogprobs | No
 
 def _processed(row: Row, scores: LogitsArray) -> LogitsArray:
     for processor in row.spec.processors:
-        result: Any = processor(tuple(row.outputs), scores)
-        scores = np.array(result, dtype=np.float32)
-        if scores.shape != np.shape(result) or scores.ndim != 1 or not scores.size:
+        vocab = scores.shape
+        try:
+            result: Any = processor(tuple(row.outputs), scores)
+        except Exception:
+            raise
+        except BaseException as error:  # such as SystemExit, which would end the engine's thread
+            raise as_exception(error) from error
+        scores = _scores(result)
+        if scores.shape != vocab:
             raise InvalidRequest(
-                f"a processor returned shape {np.shape(result)}, expected [vocab]."
+                f"a processor returned {shown(result)} of shape {scores.shape}; expected are "
+                f"scores of shape {vocab}. Return the logits that it was given, changed or not."
             )
     return scores
+
+
+def _scores(result: Any) -> LogitsArray:
+    try:
+        return np.array(result, dtype=np.float32)
+    except Exception as error:
+        raise InvalidRequest(
+            f"a processor returned {shown(result)}, which is no array of numbers. "
+            "Return the logits that it was given, changed or not."
+        ) from error
 
 
 def _draw(scores: LogitsArray, mask: RowMask, draw: RowDraw) -> int:

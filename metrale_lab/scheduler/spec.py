@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
+from metrale_lab import arguments
 from metrale_lab.errors import AdapterError, InvalidRequest, KvCacheExhausted, PromptTooLong
 
 LogitsArray = np.ndarray[Any, np.dtype[Any]]
 Processor = Callable[[Sequence[int], LogitsArray], LogitsArray]
 
 MAX_LOGPROBS = 1000
-LARGEST_INT = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +102,8 @@ class RequestSpec:
                 )
         if self.adapter is not None:
             raise AdapterError(
-                f"adapter {self.adapter!r}: this model has no adapters. Leave adapter=None."
+                f"adapter {arguments.shown(self.adapter)}: this model has no adapters. "
+                "Leave adapter=None."
             )
         length = len(self.token_ids)
         if length >= max_seq_len:
@@ -122,86 +121,45 @@ class RequestSpec:
             )
 
 
-def _refuse(name: str, value: Any, allowed: str) -> InvalidRequest:
-    return InvalidRequest(f"{name}={value!r}: allowed is {allowed}.")
+def _integer(low: int, high: int = arguments.LARGEST_INT) -> Callable[[str, Any], int]:
+    return lambda name, value: arguments.integer(name, value, low, high)
 
 
-def _integer(low: int, high: int = LARGEST_INT) -> Callable[[str, Any], int]:
-    def check(name: str, value: Any) -> int:
-        allowed = f"an integer of at least {low}" if high == LARGEST_INT else f"{low} to {high}"
-        if isinstance(value, bool | np.bool_):
-            raise _refuse(name, value, allowed)
-        try:
-            number = operator.index(value)
-        except TypeError:
-            raise _refuse(name, value, allowed) from None
-        if not low <= number <= high:
-            raise _refuse(name, value, allowed)
-        return number
-
-    return check
+def _number(allowed: str, fits: Callable[[float], bool]) -> Callable[[str, Any], float]:
+    return lambda name, value: arguments.number(name, value, allowed, fits)
 
 
 def _optional(check: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
     return lambda name, value: None if value is None else check(name, value)
 
 
-def _number(allowed: str, fits: Callable[[float], bool]) -> Callable[[str, Any], float]:
-    def check(name: str, value: Any) -> float:
-        if isinstance(value, bool | np.bool_) or not isinstance(
-            value, int | float | np.integer | np.floating
-        ):
-            raise _refuse(name, value, allowed)
-        try:
-            number = float(value)
-        except OverflowError:
-            raise _refuse(name, value, allowed) from None
-        if not math.isfinite(number) or not fits(number):
-            raise _refuse(name, value, allowed)
-        return number
-
-    return check
-
-
 def _ids(name: str, value: Any) -> tuple[int, ...]:
-    if isinstance(value, np.ndarray) or hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, str | bytes) or not isinstance(value, Sequence | set | frozenset):
-        raise _refuse(name, value, "a sequence of token ids")
-    if isinstance(value, set | frozenset):
-        value = sorted(value)
-    one = _integer(0)
-    return tuple(one(f"{name}[{number}]", token) for number, token in enumerate(value))
+    given = value
+    if callable(getattr(value, "tolist", None)) and not isinstance(value, type):
+        given = value.tolist()
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence | set | frozenset):
+        raise arguments.refusal(name, value, "a sequence of token ids")
+    one = arguments.integer
+    ids = tuple(one(f"{name}[{number}]", token) for number, token in enumerate(given))
+    return tuple(sorted(ids)) if isinstance(given, set | frozenset) else ids
 
 
 def _texts(name: str, value: Any) -> tuple[str, ...]:
-    texts = (value,) if isinstance(value, str) else () if value is None else value
-    allowed = "a text or several, none of them empty"
-    if not isinstance(texts, Sequence) or isinstance(texts, bytes):
-        raise _refuse(name, value, allowed)
-    if any(not isinstance(text, str) or not text for text in texts):
-        raise _refuse(name, value, allowed)
-    return tuple(texts)
+    given = (value,) if isinstance(value, str) else () if value is None else value
+    if not isinstance(given, Sequence) or isinstance(given, bytes) or not all(map(_is_word, given)):
+        raise arguments.refusal(name, value, "a text or several, none of them empty")
+    return tuple(arguments.text(name, one) for one in given)
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
 
 
 def _callables(name: str, value: Any) -> tuple[Processor, ...]:
-    if callable(value):
-        value = (value,)
-    if not isinstance(value, Sequence) or not all(callable(one) for one in value):
-        raise _refuse(name, value, "callables (token_ids, logits) -> logits")
-    return tuple(value)
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool | np.bool_):
-        raise _refuse(name, value, "True or False")
-    return bool(value)
-
-
-def _name(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise _refuse(name, value, "a text or None")
-    return value
+    given = (value,) if callable(value) else value
+    if not isinstance(given, Sequence) or not all(map(callable, given)):
+        raise arguments.refusal(name, value, "callables (token_ids, logits) -> logits")
+    return tuple(given)
 
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
@@ -214,11 +172,11 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "seed": _optional(_integer(0)),
     "stop": _texts,
     "stop_token_ids": _ids,
-    "ignore_eos": _flag,
+    "ignore_eos": arguments.flag,
     "timeout": _optional(_number("a number of seconds above 0, or None", lambda x: x > 0)),
     "logprobs": _integer(0, MAX_LOGPROBS),
     "processors": _callables,
-    "adapter": _optional(_name),
-    "priority": _integer(-LARGEST_INT),
-    "name": _optional(_name),
+    "adapter": _optional(arguments.text),
+    "priority": _integer(-arguments.LARGEST_INT),
+    "name": _optional(arguments.text),
 }

@@ -7,13 +7,8 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Literal, TypeVar
 
-from metrale_lab.errors import (
-    EngineRunning,
-    EngineStopped,
-    InvalidConfig,
-    InvalidRequest,
-    LabPaused,
-)
+from metrale_lab.arguments import choice, integer, number, wait_s
+from metrale_lab.errors import EngineBusy, EngineRunning, EngineStopped, InvalidConfig, LabPaused
 from metrale_lab.scheduler.core import Scheduler
 from metrale_lab.scheduler.faults import Fault
 from metrale_lab.scheduler.loop import Command, EngineLoop
@@ -65,12 +60,14 @@ class EngineThread(EngineLoop):
 
         A pause by code is not replaced by one from the panel.
         """
+        choice("pause: by", by, ("code", "panel"))
         with self._changed:
             if self._paused_by != "code":
                 self._paused_by = by
             self._changed.notify_all()
         self._notify_waiters()
-        self.call(_nothing)  # comes back once the current tick is complete
+        if threading.current_thread() is not self._thread:
+            self.call(_nothing)  # comes back once the current tick is complete
 
     def resume(self) -> None:
         """Let ticks run again."""
@@ -87,21 +84,21 @@ class EngineThread(EngineLoop):
         EngineRunning
             The engine is not paused.
         """
-        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
-            raise InvalidRequest(f"step({n!r}): the number of ticks must be an integer, 0 or more.")
+        n = integer("step: n", n)
         if not self.paused:
             raise EngineRunning("step: the engine runs by itself. Call pause() first.")
-        for number in range(n):
+        for ran in range(n):
             if not self.call(self._scheduler.tick):
-                return number
+                return ran
         return n
 
     def call(self, work: Callable[[], Result]) -> Result:
         """Run `work` on the engine's thread between two ticks, also while paused; its result.
 
-        EngineStopped after `close`.
+        EngineStopped after `close`; EngineBusy from inside a tick.
         """
         if threading.current_thread() is self._thread:
+            self.refuse_inside_tick()
             return work()
         command = Command(work)
         with self._changed:
@@ -111,6 +108,9 @@ class EngineThread(EngineLoop):
             self._changed.notify_all()
             try:
                 while not command.done:
+                    if not self._thread.is_alive():
+                        command.refuse()
+                        break
                     self._changed.wait()
             except BaseException:
                 if command in self._commands:
@@ -131,6 +131,7 @@ class EngineThread(EngineLoop):
         LabPaused
             Code paused the engine, so waiting would never end.
         """
+        timeout = wait_s("run_until_idle: timeout", timeout)
         deadline = None if timeout is None else monotonic() + timeout
         with self._changed:
             while not self._at_rest:
@@ -145,13 +146,17 @@ class EngineThread(EngineLoop):
         """Whether every request has ended and its last tick is complete."""
         return self._stopped or (self._scheduler.idle and not self._working)
 
-    def pace(self, ticks_per_s: float | None = None) -> None:
-        """At most so many ticks a second; None is full speed."""
-        if ticks_per_s is not None and not 0 < ticks_per_s < float("inf"):
-            raise InvalidConfig(f"pace({ticks_per_s!r}): give ticks a second above 0, or None.")
+    def pace(self, ticks_per_s: float | None = None) -> float | None:
+        """At most so many ticks a second; None is full speed. The pace that is set."""
+        if ticks_per_s is not None:
+            allowed = "a number of ticks a second above 0, or None"
+            ticks_per_s = number(
+                "pace: ticks_per_s", ticks_per_s, allowed, _has_pause, InvalidConfig
+            )
         with self._changed:
             self._ticks_per_s, self._next_tick_s = ticks_per_s, 0.0
             self._changed.notify_all()
+        return ticks_per_s
 
     def close(
         self,
@@ -163,6 +168,8 @@ class EngineThread(EngineLoop):
 
         `at_end` runs on the engine's thread when nothing is left, before the model is torn down.
         """
+        self.refuse_inside_tick()
+        timeout = wait_s("close: timeout", timeout)
         if self._thread.ident is None:  # never started: nobody else can give things back
             self._stopped = True
             self._shut_down(at_end)
@@ -194,7 +201,23 @@ class EngineThread(EngineLoop):
             except Exception as error:
                 self._scheduler.faults.add(where, error)
 
+    def refuse_inside_tick(self) -> None:
+        """EngineBusy on the engine's own thread while it ticks: waiting for it would never end."""
+        if self._ticking and threading.current_thread() is self._thread:
+            raise EngineBusy(
+                "a processor or another callback asked for what its own tick has to finish first. "
+                "Ask from another thread, or after the callback has returned."
+            )
+
+    def abandon(self) -> None:
+        """The thread is gone, as in a forked process: nobody may wait for it."""
+        self._changed = threading.Condition()
+        self._stopped = self._stopping = True
+
     def _check_wait(self) -> None:
+        self.refuse_inside_tick()
+        if self._stopped or (self._thread.ident is not None and not self._thread.is_alive()):
+            raise EngineStopped("this engine has ended and nothing will come. Open another lab.")
         if self._paused_by == "code":
             raise LabPaused(
                 "waiting would never end: this lab was paused by code. "
@@ -204,6 +227,10 @@ class EngineThread(EngineLoop):
     def _notify_waiters(self) -> None:
         for request in self._scheduler.requests():
             request.notify()
+
+
+def _has_pause(ticks_per_s: float) -> bool:
+    return ticks_per_s > 0 and 1 / ticks_per_s < float("inf")
 
 
 def _nothing() -> None:

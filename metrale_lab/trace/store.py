@@ -10,7 +10,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from metrale_lab.arguments import shown
 from metrale_lab.errors import ModelFormatError, TraceIncomplete
+from metrale_lab.files import replacing
 from metrale_lab.trace.events import Event
 from metrale_lab.trace.fold import Stamped
 from metrale_lab.trace.recorder import RecordView, replayed
@@ -33,6 +35,8 @@ def save(path: Path, view: RecordView, attrs: Mapping[str, Any]) -> Path:
     ------
     TraceIncomplete
         If early events were overwritten: the rest does not tell the whole run.
+    WriteFailed
+        If the system refuses; nothing half-written is left.
     """
     if view.dropped:
         raise TraceIncomplete(view.dropped, view.state.seq_no, view.dropped)
@@ -44,8 +48,9 @@ def save(path: Path, view: RecordView, attrs: Mapping[str, Any]) -> Path:
         "attrs": dict(attrs),
     }
     schema = _schema().with_metadata({_KEY: json.dumps(header).encode()})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+    table = pa.Table.from_pylist(rows, schema=schema)
+    with replacing(path) as scratch:
+        pq.write_table(table, scratch)
     return path
 
 
@@ -61,21 +66,41 @@ def load(path: Path) -> tuple[RecordView, dict[str, Any]]:
         table = pq.read_table(path)
     except (pa.ArrowException, OSError) as error:
         raise ModelFormatError(
-            f"{path.name}: not a Parquet file that can be read: {error}"
+            f"{shown(path.name)}: not a Parquet file that can be read: {shown(str(error), 300)}"
         ) from error
-    header = json.loads((table.schema.metadata or {}).get(_KEY, b"{}"))
+    header = _header(path, table)
     if header.get("format") != FORMAT:
         raise ModelFormatError(
             f"{path.name}: metadata 'metrale_lab' has format {header.get('format')!r}; "
             f"expected {FORMAT}: a file that Trace.save wrote."
         )
-    rows = table.to_pylist()
-    record = replayed(
-        header["num_blocks"],
-        header["block_size"],
-        [(row["t_s"], row["tick"], _event(path, row)) for row in rows],
-    )
-    return record, header["attrs"]
+    try:
+        rows = table.to_pylist()
+        record = replayed(
+            header["num_blocks"],
+            header["block_size"],
+            [(row["t_s"], row["tick"], _event(path, row)) for row in rows],
+        )
+        return record, dict(header["attrs"])
+    except ModelFormatError:
+        raise
+    except Exception as error:  # any field may be missing, of another type, or out of its range
+        raise ModelFormatError(
+            f"{path.name}: its rows do not tell a run ({type(error).__name__}: {error}); "
+            "expected a file that Trace.save wrote."
+        ) from error
+
+
+def _header(path: Path, table: pa.Table) -> dict[str, Any]:
+    """What `save` put into the file's metadata; empty when it is none of ours."""
+    try:
+        found = json.loads((table.schema.metadata or {}).get(_KEY, b"{}"))
+    except ValueError as error:
+        raise ModelFormatError(
+            f"{path.name}: metadata 'metrale_lab' is no JSON: {error}; "
+            "expected a file that Trace.save wrote."
+        ) from error
+    return found if isinstance(found, dict) else {}
 
 
 def _row(one: Stamped) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from metrale_lab.arguments import choice, integer, refusal
 from metrale_lab.errors import InvalidRequest
 from metrale_lab.views.feed import Feed, law_rows
 from metrale_lab.views.moment import Moment
@@ -92,12 +93,11 @@ class Widgets:
 
         `size` is "normal" or "projector" (larger type).
         """
-        chosen = UNFOLDED if panels is None else tuple(panels)
-        unknown = [name for name in chosen if name not in PANELS]
-        if unknown:
-            raise InvalidRequest(f"panels: no {unknown[0]!r}. There are: {', '.join(PANELS)}.")
-        if size not in SIZES:
-            raise InvalidRequest(f"size={size!r}: allowed is {' or '.join(map(repr, SIZES))}.")
+        given = UNFOLDED if panels is None else panels
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            raise refusal("panels", given, f"a list of {', '.join(PANELS)}")
+        chosen = tuple(choice("panels", name, PANELS) for name in given)
+        choice("size", size, SIZES)
         folded = tuple(name for name in PANELS if name not in chosen)
         return Panel(self, ("controls", *chosen), folded, size, self._mode)
 
@@ -119,6 +119,8 @@ class Widgets:
         """
         if (seq_no is None) == (step is None):
             raise InvalidRequest("goto takes either seq_no or step.")
+        seq_no = None if seq_no is None else integer("seq_no", seq_no)
+        step = None if step is None else integer("step", step, -1)
         frame = still(
             self.lab.recorder, self.lab.text_of, self._feed.status, seq_no=seq_no, step=step
         )

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from metrale_lab.arguments import choice
+
 ThemeName = Literal["light", "dark"]
 
 
@@ -146,7 +148,5 @@ THEMES: dict[str, Theme] = {"light": LIGHT, "dark": DARK}
 
 
 def theme_of(name: str) -> Theme:
-    """The theme called "light" or "dark"; ValueError names what there is."""
-    if name not in THEMES:
-        raise ValueError(f"theme {name!r}: there are {', '.join(map(repr, THEMES))}.")
-    return THEMES[name]
+    """The theme called "light" or "dark"; InvalidRequest names what there is."""
+    return THEMES[choice("theme", name, tuple(THEMES))]

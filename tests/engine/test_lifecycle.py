@@ -106,7 +106,7 @@ def test_compaction_moves_onto_free_slots_and_those_of_retired_rows(
     model.detach_slot_for_reuse(a)
     model.free_sequence(a)
     assert (a.slot_idx, model.slots.owner(0), model.slots.free) == (None, c, 2)
-    with pytest.raises(InvalidRequest, match="slot 4"):
+    with pytest.raises(InvalidRequest, match="new_slot=4"):
         model.compact_sequence(b, 4)
     for seq in (b, c):
         model.free_sequence(seq)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import pandas as pd
 
+from metrale_lab.arguments import choice
 from metrale_lab.trace.recorder import RecordView
 from metrale_lab.trace.tables import blocks, prefix, requests, steps
 from metrale_lab.trace.tables.schema import Source, Table
@@ -112,8 +113,7 @@ class Frames:
             every = [one.describe().assign(table=name) for name, one in TABLES.items()]
             joined = pd.concat(every, ignore_index=True).astype("string")
             return joined[["table", "name", "dtype", "unit", "meaning"]]
-        if table not in TABLES:
-            raise ValueError(f"no table {table!r}. There are: {', '.join(TABLES)}.")
+        choice("table", table, tuple(TABLES))
         return TABLES[table].describe()
 
     def _table(self, name: str) -> pd.DataFrame:

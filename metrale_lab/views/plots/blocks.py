@@ -11,6 +11,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from metrale_lab.arguments import integer
 from metrale_lab.trace.state import BLOCK_STATES, BlockState, LabState
 from metrale_lab.views.palette import Theme
 from metrale_lab.views.plots.canvas import (
@@ -39,7 +40,8 @@ def block_map(
     `columns`: blocks in a row.
     """
     state = state_of(source)
-    wide = columns or _columns(state.num_blocks)
+    given = None if columns is None else integer("columns", columns, 1)
+    wide = min(given or _columns(state.num_blocks), state.num_blocks)
     rows = math.ceil(state.num_blocks / wide)
     ax, look = sheet(ax, theme, (8.0, 0.85 + 7.8 * rows / wide))
     bare(ax)
@@ -168,7 +170,8 @@ def pool_over_time(
     source: PlotSource, ax: Axes | None = None, theme: str = "light", last: int | None = None
 ) -> Axes:
     """How many blocks were in which state after each tick; `last`: only so many ticks."""
-    rows = source.recorder.history()[-(last or 0) :]
+    newest = 0 if last is None else integer("last", last, 1)
+    rows = source.recorder.history()[-newest:]
     ax, look = sheet(ax, theme, (8.0, 3.2))
     headline(ax, look, "The pool over time", "blocks by state, after each tick")
     if not rows:

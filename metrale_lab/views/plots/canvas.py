@@ -17,6 +17,7 @@ from matplotlib.image import imsave
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.transforms import ScaledTranslation
 
+from metrale_lab.arguments import instance
 from metrale_lab.views.palette import Paint, Theme, theme_of
 
 _DPI = 100  # of the picture as shown; it is stored at twice that
@@ -81,7 +82,9 @@ def _pixels(ax: Axes, dpi: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
 def sheet(ax: Axes | None, theme: str, size: tuple[float, float]) -> tuple[Axes, Theme]:
     """The Axes to draw on, dressed; without one a Figure of `size` inches is made for it."""
     look = theme_of(theme)
-    if ax is None:
+    if ax is not None:
+        instance("ax", ax, Axes)
+    else:
         figure = Figure(figsize=size, dpi=_DPI, facecolor=look.background, layout="constrained")
         ax = figure.add_subplot(axes_class=Picture)
     ax.set_facecolor(look.background)

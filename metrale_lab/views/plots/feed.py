@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
+from metrale_lab.arguments import integer, number, refusal
 from metrale_lab.trace.events import RequestPrefilled, StepSettled, TickEnded, TickStarted
 from metrale_lab.trace.recorder import RecordView
 from metrale_lab.views.palette import Theme
@@ -39,6 +40,8 @@ def feed_timeline(
     A bubble is a pause of the device between two steps; a step whose rows had all ended is
     discarded and has its own colour.
     """
+    steps = integer("steps", steps, 1)
+    window = None if window is None else _checked_window(window)
     view = source.recorder.view()
     pieces = list(stretches(view))
     ax, look = sheet(ax, theme, (8.0, 2.7))
@@ -64,6 +67,16 @@ def feed_timeline(
     shown = [word for word in look.lanes if word in seen]
     legend(ax, look, [(look.lanes[word], word) for word in shown], below=0.42)
     return ax
+
+
+def _checked_window(window: Any) -> tuple[float, float]:
+    allowed = "two finite numbers of seconds, from and to"
+    if not isinstance(window, tuple | list) or len(window) != 2:
+        raise refusal("window", window, allowed)
+    begin, end = (number("window", one, allowed, lambda _: True) for one in window)
+    if not begin < end:
+        raise refusal("window", window, allowed)
+    return begin, end
 
 
 def stretches(view: RecordView) -> Iterator[Stretch]:

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.ticker import MaxNLocator
 
+from metrale_lab.arguments import integer
 from metrale_lab.trace.state import LabState, NodeState
 from metrale_lab.views.palette import Theme
 from metrale_lab.views.plots.canvas import (
@@ -55,7 +56,7 @@ def prefix_tree(
     used branches shown.
     """
     state = state_of(source)
-    chains, hidden = chains_of(state, leaves)
+    chains, hidden = chains_of(state, integer("leaves", leaves, 1))
     rows = 1 + max((chain.row for chain in chains), default=0.0)
     levels = 1 + max((chain.level for chain in chains), default=0)
     ax, look = sheet(ax, theme, (max(8.0, min(13.0, 2.6 * levels)), 0.95 + 0.56 * max(2.0, rows)))
@@ -174,7 +175,7 @@ def reclaims(
     `last`: the newest so many.
     """
     table = frames_of(source).reclaims()
-    rows: list[Any] = list(table.tail(last).itertuples())
+    rows: list[Any] = list(table.tail(integer("last", last, 1)).itertuples())
     ax, look = sheet(ax, theme, (8.0, 1.25 + 0.34 * max(2, len(rows))))
     left_out = len(table) - len(rows)
     note = "blocks per admission or resume" + (f"; {left_out} earlier not shown" * bool(left_out))

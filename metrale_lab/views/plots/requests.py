@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 from matplotlib.axes import Axes
 
+from metrale_lab.arguments import integer
 from metrale_lab.trace.state import LabState, RequestState
 from metrale_lab.views.palette import Theme
 from metrale_lab.views.plots.canvas import axis_label, box, drawable, empty, headline, legend, sheet
@@ -21,7 +22,7 @@ def requests(
     `last`: the newest so many.
     """
     state = state_of(source)
-    shown = list(state.requests.values())[-last:]
+    shown = list(state.requests.values())[-integer("last", last, 1) :]
     ax, look = sheet(ax, theme, (8.0, 1.25 + 0.36 * max(2, len(shown))))
     left_out = len(state.requests) - len(shown) + state.requests_forgotten
     headline(ax, look, "Requests", f"{left_out} earlier not shown" if left_out else "")

@@ -1,0 +1,33 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from metrale_lab.arguments import shown
+from metrale_lab.errors import WriteFailed
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file beside `path` to write to, which takes its place at the end.
+
+    WriteFailed when the system refuses; then nothing of it is left, and what was at `path` stays.
+    """
+    target = path.resolve()
+    scratch = target.with_name(f".{target.name[:100]}.{os.getpid()}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield scratch
+        os.replace(scratch, target)
+    except OSError as error:
+        raise WriteFailed(
+            f"{shown(str(path))} cannot be written: {error.strerror or error}. "
+            "Free the space, or give a file in a folder that you may write."
+        ) from error
+    finally:
+        with suppress(OSError):
+            scratch.unlink()
