@@ -73,7 +73,7 @@ def test_columns_of_all_tables() -> None:
     assert list(every.columns) == ["table", "name", "dtype", "unit", "meaning"]
     assert list(dict.fromkeys(every["table"])) == list(TABLES)
     assert set(TABLES) == set(PROMISED)
-    with pytest.raises(ValueError, match="blocks., .block_events"):
+    with pytest.raises(ValueError, match=r"blocks., .block_events"):
         frames().columns("nodes")
 
 

@@ -70,7 +70,7 @@ def test_a_picture_that_fails_leaves_its_text_and_is_told(
 
 
 def test_unknown_panels_and_sizes_are_refused_in_words(lab: FakeLab) -> None:
-    with pytest.raises(InvalidRequest, match="block_map., .requests"):
+    with pytest.raises(InvalidRequest, match=r"block_map., .requests"):
         lab.widgets.dashboard(panels=["blocks"])
     with pytest.raises(InvalidRequest, match="'normal', 'projector'"):
         lab.widgets.dashboard(size="huge")
