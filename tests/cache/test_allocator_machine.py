@@ -167,4 +167,4 @@ class AllocatorMachine(RuleBasedStateMachine):
 
 
 TestAllocatorMachine = AllocatorMachine.TestCase
-TestAllocatorMachine.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestAllocatorMachine.settings = settings(stateful_step_count=40)

@@ -126,4 +126,4 @@ class TreeMachine(RuleBasedStateMachine):
 
 
 TestTreeMachine = TreeMachine.TestCase
-TestTreeMachine.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestTreeMachine.settings = settings(stateful_step_count=40)

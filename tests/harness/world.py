@@ -36,10 +36,9 @@ class World:
         **model: Any,
     ) -> None:
         self.events: list[ev.Event] = []
+        self.overheard: list[str] = []  # violations seen inside a tick, where none may raise
         self.device = device or ScriptedDevice()
-        self.model = scripted_model(
-            self.device, self.events.append, eos_ids=eos, biased=biased, **model
-        )
+        self.model = scripted_model(self.device, self._hear, eos_ids=eos, biased=biased, **model)
         settings = SchedulerSettings(
             router=router,  # type: ignore[arg-type]
             max_batch=self.model.settings.max_batch,
@@ -49,7 +48,7 @@ class World:
             seed=seed,
         )
         self.tokenizer = LetterTokenizer(eos) if tokenizer else None
-        self.scheduler = Scheduler(self.model, settings, self.events.append, self.tokenizer)
+        self.scheduler = Scheduler(self.model, settings, self._hear, self.tokenizer)
         self.oracle = Oracle(
             self.model.vocab_size, self.model.max_seq_len, eos if tokenizer else (), biased, seed
         )
@@ -89,6 +88,7 @@ class World:
         results = [request.result(0) for request in self.requests]
         for result in results:
             self.compare(result)
+        self.check_promises()
         self.check_empty()
         return results
 
@@ -141,6 +141,35 @@ class World:
         assert len(set(map(id, in_lists))) == len(in_lists)
         broken = [law for law in check(self.model, self.scheduler) if not law.holds]
         assert not broken, broken
+        assert not self.overheard, self.overheard
+
+    def _hear(self, event: ev.Event) -> None:
+        self.events.append(event)
+        if isinstance(event, ev.TokenEvent) and event.outcome == "discarded":
+            self._check_rolled_back(event.request_id)
+
+    def _check_rolled_back(self, request_id: int) -> None:
+        """A row whose step was discarded keeps no block for a position that it did not reach."""
+        for row in self.scheduler.rows.live:
+            if row.id == request_id and row.seq is not None:
+                needed = -(-row.seq.seq_len // self.model.block_size)
+                if len(row.seq.block_table) != needed:
+                    self.overheard.append(f"request {row.id} keeps a reserved block")
+
+    def check_promises(self) -> None:
+        """What a reclaim did not make room for because it was cached, was then reused."""
+        pinned: dict[int, int] = {}  # blocks by request, of its latest reclaim
+        asking = ev.NONE
+        for event in self.events:
+            if isinstance(event, ev.ReclaimStarted):
+                asking = event.request_id
+            elif isinstance(event, ev.ReclaimFinished) and asking != ev.NONE:
+                pinned[asking], asking = event.pinned_blocks, ev.NONE
+            elif isinstance(event, ev.RequestAdmitted):
+                promised = pinned.get(event.request_id, 0) * self.model.block_size
+                assert event.cached_tokens >= promised, (
+                    f"{event}: {promised} tokens were counted on"
+                )
 
     def check_empty(self) -> None:
         """Idle and with the cache dropped nothing is held; closed, nothing lives on the device."""
