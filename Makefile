@@ -9,7 +9,7 @@ INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX),)
 OPEN ?= $(if $(DISPLAY)$(WAYLAND_DISPLAY),1,0)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: lab test lint types layers unit js notebooks browser exhaustive bench clean
+.PHONY: lab test lint types layers unit js notebooks browser exhaustive nightly soak bench clean
 
 lab: $(VENV)/.lab
 	$(BIN)/metrale-lab fetch smollm2
@@ -35,7 +35,7 @@ layers: $(VENV)/.test
 
 unit: $(VENV)/.test
 	$(BIN)/metrale-lab fetch smollm2
-	$(BIN)/python -m pytest -m "not browser and not notebook"
+	$(BIN)/python -m pytest -m "not browser and not notebook" --hypothesis-profile=ci
 
 js:
 	@if command -v node >/dev/null; then node --test tests/js/*.test.mjs; \
@@ -50,6 +50,16 @@ browser: $(VENV)/.test
 
 exhaustive: $(VENV)/.test
 	METRALE_EXHAUSTIVE=1 $(BIN)/python -m pytest tests/first_light
+
+# 100,000 examples over all state machines: about an hour.
+nightly: $(VENV)/.test
+	$(BIN)/python -m pytest --hypothesis-profile=nightly --timeout=0 \
+		tests/cache/test_pool_machine.py tests/cache/test_tree_machine.py \
+		tests/cache/test_allocator_machine.py tests/scheduler/test_machine.py
+
+# 20,000 requests with cancellations through one process.
+soak: $(VENV)/.test
+	METRALE_SOAK=20000 $(BIN)/python -m pytest --timeout=0 tests/test_soak.py
 
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/decode.py
