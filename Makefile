@@ -9,7 +9,8 @@ INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX),)
 OPEN ?= $(if $(DISPLAY)$(WAYLAND_DISPLAY),1,0)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: lab test lint types layers unit js notebooks browser exhaustive nightly soak bench clean
+.PHONY: lab test lint types layers unit js notebooks browser exhaustive nightly soak planted coverage
+.PHONY: mutants bench clean
 
 lab: $(VENV)/.lab
 	$(BIN)/metrale-lab fetch smollm2
@@ -60,6 +61,20 @@ nightly: $(VENV)/.test
 # 20,000 requests with cancellations through one process.
 soak: $(VENV)/.test
 	METRALE_SOAK=20000 $(BIN)/python -m pytest --timeout=0 tests/test_soak.py
+
+# Each planted fault in a copy of the package: some test has to fail. A few minutes.
+planted: $(VENV)/.test
+	$(BIN)/python -m tests.planted.run
+
+# Lines and branches of cache, scheduler and the checker, from their own tests.
+coverage: $(VENV)/.test
+	$(BIN)/python -m pytest tests/cache tests/scheduler tests/trace tests/harness \
+		--cov --cov-report=term-missing:skip-covered
+
+# Small changes to cache and router: some test has to fail. Hours; FILES=... for some of them.
+mutants: $(VENV)/.test
+	$(BIN)/python -m pip install -q $(INDEX) $(CONSTRAINTS) -e ".[mutants]"
+	$(BIN)/python -m tests.mutants.run $(FILES)
 
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/decode.py

@@ -24,7 +24,7 @@ from metrale_lab.scheduler.core import Scheduler
 from metrale_lab.scheduler.faults import Fault
 from metrale_lab.scheduler.requests import Request, RequestResult, RequestSpec
 from metrale_lab.scheduler.thread import EngineThread
-from metrale_lab.trace.checker import check
+from metrale_lab.trace.checker import Memory, check
 from metrale_lab.trace.events import Observer, unobserved
 from metrale_lab.trace.recorder import Recorder
 from metrale_lab.views.dashboard import Widgets
@@ -66,6 +66,7 @@ class Lab(Watched):
         self._closed = self._submitted = False
         self._ticks_per_s: float | None = None
         self._laws: list[tuple[str, bool, str]] = []
+        self._checked = Memory()
         self._started_utc = pd.Timestamp.now("UTC").isoformat()
         parts = assemble(model, settings, self._observe)
         self.config = parts.config
@@ -377,7 +378,8 @@ class Lab(Watched):
         return self._thread.errors
 
     def _check_now(self) -> list[tuple[str, bool, str]]:
-        return [(one.law, one.holds, one.detail) for one in check(self._model, self._scheduler)]
+        laws = check(self._model, self._scheduler, self._checked)
+        return [(one.law, one.holds, one.detail) for one in laws]
 
     def _last_look(self) -> None:
         self._laws = self._check_now()

@@ -35,6 +35,8 @@ class BlockAllocator:
     ----------
     evicted_total : int
         Nodes evicted to make room, ever; a dropped cache does not count.
+    resets : int
+        How often `reset` ran: numbers of blocks and nodes and all counters start again then.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class BlockAllocator:
     ) -> None:
         self.pool = pool
         self.tree = tree
-        self.evicted_total = 0
+        self.evicted_total = self.resets = 0
         self._emit = emit
         self._clock = clock
         self._held: list[int] = []
@@ -190,6 +192,7 @@ class BlockAllocator:
             self.tree.reset()
         self.pool.reset()
         self.evicted_total = 0
+        self.resets += 1
 
     def _evict(self, count: int, cause: str, for_sequence: int) -> list[Evicted]:
         if self.tree is None:

@@ -12,6 +12,7 @@ from metrale_lab.device.base import Device, Stream
 from metrale_lab.engine.sequence import SequenceState
 from metrale_lab.engine.settings import EngineSettings
 from metrale_lab.engine.slots import RowSlots
+from metrale_lab.engine.step_inputs import StepInputs
 from metrale_lab.engine.steps import Steps
 from metrale_lab.errors import EngineStopped, InvalidRequest, ThreadNotBound
 from metrale_lab.trace.events import MemoryPart, Observer, SequenceAdvanced
@@ -65,6 +66,18 @@ class TransformerCore:
     def _tell_memory(self) -> None:
         for part, nbytes in self.memory_parts().items():
             self._emit(MemoryPart(part, nbytes))
+
+    @property
+    def step_inputs(self) -> dict[str, StepInputs]:
+        """Buffers that carry inputs to the device, by kind of step; none after `teardown`."""
+        steps = self._steps
+        if steps is None:
+            return {}
+        return {
+            "decode": steps.decode.inputs,
+            "prefill": steps.prefill.inputs,
+            "pick": steps.pick.inputs,
+        }
 
     @property
     def default_stream(self) -> Stream:

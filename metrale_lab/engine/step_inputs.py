@@ -48,6 +48,11 @@ class StepInputs:
 
     A host copy is written again only once the device has read it: `writing` takes one whose
     upload is done, or makes another.
+
+    Attributes
+    ----------
+    newest : Staging or None
+        What was uploaded last.
     """
 
     def __init__(self, device: Device, parts: Mapping[str, Part]) -> None:
@@ -58,6 +63,7 @@ class StepInputs:
             self._offsets[name] = self._nbytes
             self._nbytes += -(-part.nbytes // _ALIGN) * _ALIGN
         self._buffer = torch.zeros(self._nbytes, dtype=torch.uint8, device=device.torch_device)
+        self.newest: Staging | None = None
         self._stagings = deque(self._new_staging() for _ in range(_READY))  # oldest upload first
 
     def tensor(self, name: str) -> Tensor:
@@ -81,11 +87,22 @@ class StepInputs:
         stream.enqueue(_copy(staging.memory.storage, self._buffer))
         stream.record(staging.event, takes_fault=False)
         self._stagings.append(staging)
+        self.newest = staging
 
     @property
     def nbytes(self) -> int:
         """Bytes on the device and on the host."""
         return self._nbytes * (1 + len(self._stagings))
+
+    @property
+    def live_events(self) -> int:
+        """Events that the host copies have."""
+        return len(self._stagings)
+
+    @property
+    def live_pinned_bytes(self) -> int:
+        """Bytes of pinned memory that the host copies have."""
+        return sum(staging.memory.nbytes for staging in self._stagings)
 
     def _free_staging(self) -> Staging:
         if self._stagings and self._stagings[0].event.query():
@@ -104,6 +121,7 @@ class StepInputs:
 
     def close(self) -> None:
         """Give host memory and events back; nothing may be in flight."""
+        self.newest = None
         while self._stagings:
             staging = self._stagings.popleft()
             staging.event.destroy()

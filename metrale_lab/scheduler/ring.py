@@ -85,6 +85,16 @@ class Ring:
             return polls, polls >= max_polls, error
         return polls, True, None
 
+    @property
+    def live_events(self) -> int:
+        """Events that the slots have."""
+        return sum(len(slot.events) for slot in self.slots)
+
+    @property
+    def live_pinned_bytes(self) -> int:
+        """Bytes of pinned memory that the slots have."""
+        return sum(slot.memory.nbytes for slot in self.slots)
+
     def close(self) -> None:
         """Destroy events and give the memory back; idempotent."""
         for slot in self.slots:

@@ -83,6 +83,16 @@ class Router(ABC):
         """The slot of each step in flight."""
         return ()
 
+    @property
+    def live_events(self) -> int:
+        """Events that the rings have."""
+        return self._ring.live_events + self._prompt_ring.live_events
+
+    @property
+    def live_pinned_bytes(self) -> int:
+        """Bytes of pinned memory that the rings have."""
+        return self._ring.live_pinned_bytes + self._prompt_ring.live_pinned_bytes
+
     def pick_of_prompt(self, logits: Logits, mask: RowMask, draw: RowDraw) -> int | None:
         """Pick on the device from a prompt's scores `[vocab]`; None: the host has to.
 

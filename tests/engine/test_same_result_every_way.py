@@ -116,6 +116,23 @@ def test_a_replay_after_a_longer_row_reads_no_stale_table(loaded: LoadedModel) -
         torch.testing.assert_close(after, as_tensor(model.decode_batch([token], [short])))
 
 
+@pytest.mark.parametrize(("poison", "bits"), [(False, 0), (True, -1)])
+def test_a_fresh_block_holds_nothing_of_its_old_owner(
+    loaded: LoadedModel, poison: bool, bits: int
+) -> None:
+    """In torch `pool[index].fill_(x)` with a tensor index changes a copy."""
+    with opened(loaded, poison=poison, prefix_cache=False) as model:
+        old, _ = start(model, prompt(8))
+        (block,) = old.block_table
+        model.free_sequence(old)
+        new, _ = start(model, prompt(3))
+        assert new.block_table == [block]
+        for pool in (model.steps.pools.k, model.steps.pools.v):
+            cells = pool[:, block].view(torch.int32)
+            assert (cells[:, 3:] == bits).all()
+            assert (cells[:, :3] != bits).any()
+
+
 @pytest.mark.parametrize("capture", [True, False])
 def test_poisoned_blocks_change_nothing(loaded: LoadedModel, capture: bool) -> None:
     clean, poisoned = [], []

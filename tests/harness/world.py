@@ -11,7 +11,7 @@ from metrale_lab.scheduler.requests import Request, RequestResult, RequestSpec
 from metrale_lab.scheduler.settings import SchedulerSettings
 from metrale_lab.testing import LetterTokenizer, Oracle, ScriptedDevice, scripted_model
 from metrale_lab.trace import events as ev
-from metrale_lab.trace.checker import check
+from metrale_lab.trace.checker import Memory, check
 
 E = TypeVar("E")
 STALLED_TICKS = 3
@@ -53,6 +53,7 @@ class World:
             self.model.vocab_size, self.model.max_seq_len, eos if tokenizer else (), biased, seed
         )
         self.requests: list[Request] = []
+        self.checked = Memory()
 
     # --- doing
 
@@ -139,7 +140,7 @@ class World:
         assert len(placed) <= self.scheduler.settings.max_batch
         in_lists = rows.active + rows.prefilling + rows.parked + rows.waiting
         assert len(set(map(id, in_lists))) == len(in_lists)
-        broken = [law for law in check(self.model, self.scheduler) if not law.holds]
+        broken = [law for law in check(self.model, self.scheduler, self.checked) if not law.holds]
         assert not broken, broken
         assert not self.overheard, self.overheard
 

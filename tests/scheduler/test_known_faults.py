@@ -35,6 +35,29 @@ def test_after_an_over_run_no_token_too_many_is_cached():
     assert again.result(0).cached_tokens == 5
 
 
+@pytest.mark.parametrize("router", ["sync", "async"])
+def test_the_last_output_was_never_an_input_and_is_not_cached(router):
+    world = World(router, block_size=4)
+    world.submit(1, 2, 3, max_tokens=5)
+    world.run()
+    again = world.submit(1, 2, 3, *world.requests[0].token_ids, 9, max_tokens=2)
+    world.finish()
+    assert again.result(0).cached_tokens == 4  # of 7 whose K/V were written
+
+
+@pytest.mark.parametrize("chunk", [0, 5])
+def test_an_admitted_lookup_counts_once(chunk):
+    world = World(max_prefill_tokens=chunk, num_blocks=9, admit_watermark=0)
+    for number in range(5):
+        world.submit(*range(number % 2, 12), max_tokens=14)
+    world.run()
+    admitted = [one.attempt for one in world.told(ev.RequestAdmitted)]
+    tree = world.model.tree
+    assert tree.hits + tree.misses == admitted.count(1) == 5
+    assert tree.resumes == len(admitted) - 5 > 0
+    world.finish()
+
+
 def test_only_whole_blocks_of_two_live_equal_prompts_are_shared():
     world = World(block_size=16)
     for seed in (1, 2):

@@ -96,6 +96,10 @@ def test_a_reserved_block_of_an_over_run_comes_back_once():
         (result,) = world.finish()
         assert result.token_ids == tokens[: at + 1]
     assert (world.counters.rollbacks, world.counters.rolled_back_blocks) == (1, 1)
+    # The row ends and frees its whole table in the same tick: only the record tells them apart.
+    reserved = [one for one in world.told(ev.BlockEvent) if one.cause == "reserve"]
+    assert [one.kind for one in reserved] == ["alloc", "free"]
+    assert reserved[0].block == reserved[1].block
 
 
 @pytest.mark.parametrize("at", range(1, 12))
@@ -113,6 +117,17 @@ def test_rollback_leaves_the_blocks_of_the_synchronous_run(at):
     assert free["sync"] == free["async"]
 
 
+@pytest.mark.parametrize("length", range(1, 9))
+def test_a_reserved_block_of_a_step_that_the_device_lost_comes_back(length):
+    world = World(device=ScriptedDevice("lag"), block_size=4)
+    request = world.submit(*range(length), max_tokens=20)
+    world.tick(3)
+    world.device.fail_in = 1
+    world.run()
+    assert request.result(0).finish_reason == "error"
+    world.check_empty()
+
+
 def test_a_row_that_ends_by_length_never_over_runs():
     world = World()
     world.submit(1, 2, max_tokens=5)
@@ -121,6 +136,18 @@ def test_a_row_that_ends_by_length_never_over_runs():
     assert world.counters.ahead_launches > 0
     assert not world.discarded
     assert world.counters.rollbacks == 0
+
+
+def test_a_row_takes_the_slot_of_one_that_ended():
+    world = World()
+    for number, count in enumerate((4, 9, 9)):
+        world.submit(number, 5, max_tokens=count)
+    world.tick()
+    assert sorted(row.sequence.slot_idx for row in world.scheduler.active) == [0, 1, 2]
+    while not world.requests[0].done():
+        world.tick()
+    assert sorted(row.sequence.slot_idx for row in world.scheduler.active) == [0, 1]
+    world.finish()
 
 
 def test_a_waiting_request_does_not_stop_running_ahead_and_an_admitted_one_settles():

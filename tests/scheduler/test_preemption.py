@@ -180,6 +180,19 @@ def test_nothing_of_equal_or_lower_priority_is_admitted_while_a_request_is_parke
     assert order.index(high.id) < order.index(same.id) < order.index(low.id)
 
 
+def test_blocks_that_a_prompt_has_still_to_take_are_not_given_to_a_parked_request():
+    pool = {"num_blocks": 10, "block_size": 4, "prefix_cache": False}
+    world = World(admit_watermark=0, max_prefill_tokens=4, **pool)
+    parked = world.submit(1, 2, 3, max_tokens=30)
+    world.submit(4, 5, 6, max_tokens=22, priority=1)
+    while not world.scheduler.parked:
+        world.tick()
+    prompt = world.submit(*range(30), max_tokens=2, priority=1)
+    world.finish()
+    assert len([one for one in world.told(ev.RequestPrefilled) if one.request_id == prompt.id]) == 8
+    assert parked.result(0).preemptions == 1
+
+
 def test_a_history_in_the_cache_is_not_evicted_to_make_room_for_itself():
     world = World("sync", num_blocks=8, block_size=4)
     world.submit(*range(12), max_tokens=6)

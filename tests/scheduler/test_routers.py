@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 
 from metrale_lab.engine import NO_ID, NO_MASK, FeedRow, HostToken, RowDraw
@@ -161,8 +163,14 @@ def test_a_cell_that_the_device_never_wrote_is_no_token():
 
 def test_close_waits_for_what_is_in_flight_and_gives_everything_back():
     device, model, router = setup()
-    router.launch(plan(prefilled(model, [1]), [2]))
+    seqs = prefilled(model, [1])
+    router.launch(plan(seqs, [2]))
+    model.reserve_decode_block(seqs[0])
+    router.launch(plan(seqs))
+    (*_, last) = router.slots_in_flight
     router.close()
+    assert last.ready.completed_at is not None
+    assert model.steps.graphs._pins == deque()
     router.close()
     model.teardown()
     assert (device.live_events, device.live_pinned_bytes) == (0, 0)

@@ -196,6 +196,26 @@ def test_an_interrupt_stops_the_waiting_and_not_the_engine(monkeypatch):
         assert request.result(PATIENCE).finish_reason == "length"
 
 
+def test_a_call_whose_waiting_was_interrupted_is_not_made_later(monkeypatch):
+    with live() as world:
+        go, inside = gate(world)
+        request = world.submit(1, 2)
+        assert inside.wait(PATIENCE)
+        changed, calls = world.thread._changed, []
+
+        def interrupted(timeout=None):
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(changed, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            world.thread.call(lambda: calls.append(1))
+        go.set()
+        assert request.result(PATIENCE).finish_reason == "length"
+        world.thread.call(lambda: None)
+        assert calls == []
+
+
 def test_idle_engines_do_not_tick():
     with live() as world:
         world.submit(1, 2).result(PATIENCE)

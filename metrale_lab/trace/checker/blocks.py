@@ -62,6 +62,25 @@ def i8(world: World) -> Iterator[str]:
     for seq in world.sequences:
         if any(not 0 <= block < total for block in seq.block_table):
             yield f"sequence {seq.id} has {seq.block_table} in a pool of {total}"
+    yield from _padded_tables(world)
+
+
+def _padded_tables(world: World) -> Iterator[str]:
+    """The tables of the newest steps, as they were sent: the dummy block past each row's end."""
+    dummy, bs = world.pool.total, world.block_size
+    if (prompt := world.newest_inputs("prefill")) is not None:
+        used = -(-int(prompt["start"][0] + prompt["count"][0]) // bs)
+        table = prompt["table"]
+        if (table[used:] != dummy).any() or not (
+            (table[:used] >= 0) & (table[:used] < dummy)
+        ).all():
+            yield f"the prompt of {used} blocks was given table {table.tolist()}"
+    if (step := world.newest_inputs("decode")) is not None:
+        for row, table in enumerate(step["tables"]):
+            used = 0 if table[0] == dummy else int(step["positions"][row]) // bs + 1
+            good = (table[:used] >= 0) & (table[:used] < dummy)
+            if (table[used:] != dummy).any() or not good.all():
+                yield f"row {row} of {used} blocks was given table {table.tolist()}"
 
 
 def i13(world: World) -> Iterator[str]:

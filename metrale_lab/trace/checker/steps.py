@@ -37,7 +37,14 @@ def i5(world: World) -> Iterator[str]:
 
 def i7(world: World) -> Iterator[str]:
     """Every position read was written after the block's latest allocation."""
-    return iter(())
+    before = world.memory.written
+    for place, now in world.written.items():
+        then = before.get(place)
+        if then is not None and then.block == now.block and then.life != now.life:
+            yield (
+                f"{place.owner} {place.number} names block {now.block}, "
+                f"which was allocated again meanwhile"
+            )
 
 
 def i16(world: World) -> Iterator[str]:

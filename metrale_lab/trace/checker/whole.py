@@ -26,6 +26,13 @@ def i15(world: World) -> Iterator[str]:
             yield f"request {row.id} went on after stop id {min(ended)}"
         if list(row.request.token_ids) != list(outputs):
             yield f"request {row.id} delivered {len(row.request.token_ids)} of {len(outputs)}"
+        before = world.memory.outputs.get(row.id, [])
+        if outputs[: len(before)] != before:
+            yield f"request {row.id} had tokens {before} and has {list(outputs)} now"
+    for row in world.rows("active", "prefilling"):
+        asked = [*row.spec.token_ids, *row.outputs]
+        if row.seq is not None and row.seq.tokens != asked[: len(row.seq.tokens)]:
+            yield f"request {row.id} has other tokens in sequence {row.seq.id} than it was given"
 
 
 def i21(world: World) -> Iterator[str]:
@@ -44,6 +51,22 @@ def i21(world: World) -> Iterator[str]:
     slots = getattr(world.model, "slots", None)
     if slots is not None and slots.free != slots.total:
         yield f"nothing runs, and {slots.total - slots.free} slots are taken"
+    yield from _left_on_device(world)
+
+
+def _left_on_device(world: World) -> Iterator[str]:
+    """Events and pinned memory that neither the rings nor the step inputs have."""
+    device, router = (
+        getattr(owner, name, None)
+        for owner, name in ((world.model, "device"), (world.scheduler, "router"))
+    )
+    if device is None or router is None:
+        return
+    owners = [router, *world.model.step_inputs.values()]
+    for name in ("live_events", "live_pinned_bytes"):
+        live, known = getattr(device, name), sum(getattr(owner, name) for owner in owners)
+        if live != known:
+            yield f"nothing runs, and {name} is {live}, of which {known} are the engine's own"
 
 
 def i22(world: World) -> Iterator[str]:

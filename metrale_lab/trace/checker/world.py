@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from metrale_lab.trace.checker.memory import Entry, Memory, Written
 
 if TYPE_CHECKING:
     from metrale_lab.cache import BlockAllocator, BlockPool, PrefixTree
@@ -30,12 +32,14 @@ class World:
     """Live structures, by duck typing.
 
     `model`: `pool`, `tree` (or None), `allocator`, `sequences` (dict of live ones), `block_size`,
-    and, where it has them, `slots`. `scheduler` (or None): the row lists `active`, `prefilling`,
-    `parked`, `waiting`; `flights` (launched steps), `router`, `settings`, `idle`.
+    and, where it has them, `slots`, `device` and `step_inputs`. `scheduler` (or None): the row
+    lists `active`, `prefilling`, `parked`, `waiting`; `flights` (launched steps), `router`,
+    `settings`, `idle`. `memory`: the check before.
     """
 
     model: Any
     scheduler: Any = None
+    memory: Memory = field(default_factory=Memory)
 
     @property
     def pool(self) -> BlockPool:
@@ -96,6 +100,31 @@ class World:
                 at = position // self.block_size
                 block = seq.block_table[at] if at < len(seq.block_table) else None
                 yield Write(flight.ticket, row, seq, position, row in flight.discarded, block)
+
+    @cached_property
+    def written(self) -> dict[Entry, Written]:
+        """Every place that names a block with positions in it."""
+        life = self.pool.life
+        places = {Entry("node", one.id, 0): one.block for one in self.nodes}
+        for seq in self.sequences:
+            full = seq.block_table[: -(-seq.seq_len // self.block_size)]
+            places |= {Entry("sequence", seq.id, at): block for at, block in enumerate(full)}
+        return {place: Written(block, life(block)) for place, block in places.items()}
+
+    @cached_property
+    def counters(self) -> dict[str, int]:
+        """Numbers that only grow."""
+        tree = self.tree
+        counters = {"evicted_total": self.allocator.evicted_total}
+        if tree is not None:
+            names = ("hits", "misses", "hit_tokens", "resumes")
+            counters |= {name: getattr(tree, name) for name in names}
+        return counters
+
+    def newest_inputs(self, kind: str) -> Any:
+        """Host copy of what a kind of step was given last; None when there is none to see."""
+        inputs = getattr(self.model, "step_inputs", {}).get(kind)
+        return None if inputs is None else inputs.newest
 
     def rows(self, *lists: str) -> list[Any]:
         """The scheduler's rows of these lists; none without a scheduler."""

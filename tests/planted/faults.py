@@ -1,0 +1,9 @@
+"""Every planted fault: kinds that users of other engines reported, and some of our own."""
+
+from __future__ import annotations
+
+from tests.planted.faults_cache import CACHE_FAULTS
+from tests.planted.faults_model import MODEL_FAULTS
+from tests.planted.faults_scheduler import SCHEDULER_FAULTS
+
+FAULTS = (*CACHE_FAULTS, *SCHEDULER_FAULTS, *MODEL_FAULTS)
