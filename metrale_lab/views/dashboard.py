@@ -9,7 +9,7 @@ from metrale_lab.arguments import choice, integer, refusal
 from metrale_lab.errors import InvalidRequest
 from metrale_lab.views.feed import Feed, law_rows
 from metrale_lab.views.moment import Moment
-from metrale_lab.views.notebook import AfterEachCell, after_this_cell
+from metrale_lab.views.notebook import AfterEachCell, CellParent, after_this_cell
 from metrale_lab.views.panel import Mode, Panel
 from metrale_lab.views.protocol import LabLike
 from metrale_lab.views.pump import PUMP
@@ -50,6 +50,7 @@ class Widgets:
         self._still = b""
         self._step: int | None = None  # that `goto` holds
         self._board: Panel | None = None
+        self._parent = CellParent()
 
     @property
     def name(self) -> str:
@@ -158,6 +159,7 @@ class Widgets:
     def open_hub(self, panel: Panel) -> str:
         """The model id of the hub for a panel that is about to be shown."""
         self._shown.append(panel)
+        self._parent = CellParent()
         hub = self._hub(panel.mode)
         if panel.mode == "live":
             self._feed.wants_laws |= "invariants" in (*panel.panels, *panel.folded)
@@ -221,6 +223,7 @@ class Widgets:
     def _send(self, header: dict[str, Any], buffers: list[bytes]) -> None:
         hub = self._hubs.get("live")
         if hub is not None:
+            self._parent.adopt()
             hub.send(header, buffers)
 
     def _receive(self, message: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from base64 import b64encode
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +46,27 @@ def interactive() -> bool:
         return False
     metadata = (kernel.get_parent("shell") or {}).get("metadata") or {}
     return "cellId" in metadata or "cell_id" in metadata or "google.colab" in str(type(shell))
+
+
+class CellParent:
+    """The cell whose messages a background thread's messages count as.
+
+    Without one they count as the last message's that the kernel handled. ipykernel answers a
+    widget on the subshell of the widget's last message: when that was a reloaded page's, the
+    subshell is gone, and every button of the panel with it.
+    """
+
+    def __init__(self) -> None:
+        self._kernel = getattr(get_ipython(), "kernel", None)
+        parent = dict(self._kernel.get_parent("shell") or {}) if self._kernel else {}
+        header = {**parent.get("header", {}), "subshell_id": None}
+        self._parent = {**parent, "header": header} if "header" in parent else parent
+
+    def adopt(self) -> None:
+        """Let what this thread sends from now on count as the cell's."""
+        current = getattr(self._kernel, "_shell_parent", None)
+        if isinstance(current, ContextVar):  # each thread has its own
+            current.set(self._parent)
 
 
 def in_notebook() -> bool:

@@ -34,10 +34,27 @@ class FrontEnd:
         request = session.msg("execute_request", content, metadata={"cellId": "a-cell"})
         return self._until_idle(request)
 
-    def send_comm(self, comm: str, data: dict[str, Any]) -> list[dict[str, Any]]:
-        """Send a widget's custom message."""
+    def send_comm(
+        self, comm: str, data: dict[str, Any], subshell: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Send a widget's custom message, on a subshell when one is given."""
         content = {"comm_id": comm, "data": {"method": "custom", "content": data}}
-        return self._until_idle(self._client.session.msg("comm_msg", content))
+        message = self._client.session.msg("comm_msg", content)
+        message["header"]["subshell_id"] = subshell
+        return self._until_idle(message)
+
+    def control(self, kind: str, content: dict[str, Any]) -> dict[str, Any]:
+        """Send a request on the control channel; its reply's content."""
+        self._client.control_channel.send(self._client.session.msg(kind, content))
+        return dict(self._client.get_control_msg(timeout=TIMEOUT_S)["content"])
+
+    def next_frame(self) -> dict[str, Any]:
+        """Wait for the next frame of a panel; its header."""
+        while True:
+            message = self._client.get_iopub_msg(timeout=TIMEOUT_S)
+            header = message["content"].get("data", {}).get("content", {})
+            if message["msg_type"] == "comm_msg" and "arrays" in header:
+                return dict(header)
 
     def printed(self, code: str) -> str:
         """What a cell prints."""

@@ -86,6 +86,21 @@ def test_frames_come_while_a_cell_blocks(kernel: FrontEnd) -> None:
     assert all(one["kind"] in ("key", "delta") for one in frames)
 
 
+def test_buttons_work_after_the_page_that_spoke_last_is_gone(kernel: FrontEnd) -> None:
+    kernel.run("busy = FakeLab()\nbusy.widgets.memory()")
+    hub = kernel.printed("print(busy.widgets._hubs['live'].model_id, end='')")
+    page = kernel.control("create_subshell_request", {}).get("subshell_id")
+    if page is None:
+        pytest.skip("this kernel has no subshells")
+    kernel.send_comm(hub, {"hello": "old page"}, page)
+    for _ in range(3):  # sent while that message is the last that the kernel handled
+        kernel.next_frame()
+    kernel.control("delete_subshell_request", {"subshell_id": page})
+    kernel.send_comm(hub, {"hello": "new page"})
+    assert "new page" in kernel.printed("print(busy.widgets._feed.views)")
+    kernel.run("busy.close()\ndel busy")
+
+
 def test_closing_freezes_everything_and_nothing_stays(kernel: FrontEnd) -> None:
     messages = kernel.run("lab.close()")
     pictures = [
