@@ -63,7 +63,8 @@ class LabConfig:
     record : bool
         Whether events are recorded for tables and pictures.
     record_events : int
-        Events kept; older ones are overwritten and counted.
+        Events kept; older ones are overwritten and counted. Of ended requests one in ten events
+        is remembered, at most 10,000.
     deterministic : bool
         Fix threads, kernel path and block count, and let no clock decide.
     threads : int or None

@@ -26,9 +26,12 @@ from metrale_lab.scheduler.requests import Request, RequestResult, RequestSpec
 from metrale_lab.scheduler.thread import EngineThread
 from metrale_lab.trace.checker import Memory, check
 from metrale_lab.trace.events import Observer, unobserved
-from metrale_lab.trace.recorder import Recorder
+from metrale_lab.trace.recorder import HISTORY_KEPT, Recorder
+from metrale_lab.trace.state import ENDED_KEPT
 from metrale_lab.views.dashboard import Widgets
 from metrale_lab.watching import Watched
+
+EVENTS_OF_A_REQUEST = 10  # or more: what a short record forgets, the state need not remember
 
 
 class Lab(Watched):
@@ -361,7 +364,14 @@ class Lab(Watched):
         self._thread.abandon()
 
     def _observe(self, num_blocks: int, block_size: int) -> Observer:
-        self.recorder = Recorder(num_blocks, block_size, self._settings.record_events)
+        kept = self._settings.record_events
+        self.recorder = Recorder(
+            num_blocks,
+            block_size,
+            kept,
+            ended_kept=min(ENDED_KEPT, kept // EVENTS_OF_A_REQUEST),
+            history_kept=min(HISTORY_KEPT, kept),
+        )
         return self._observer
 
     @property

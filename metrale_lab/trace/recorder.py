@@ -71,7 +71,9 @@ class Recorder:
     started : float or None
         `time.perf_counter()` seconds that count as 0. None: now.
     ended_kept : int
-        Ended requests kept in the state.
+        Ended requests kept in the state; each 32nd part of the record begins with a copy of it.
+    history_kept : int
+        Ticks kept in `history`.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Recorder:
         started: float | None = None,
         *,
         ended_kept: int = ENDED_KEPT,
+        history_kept: int = HISTORY_KEPT,
     ) -> None:
         self.capacity = capacity
         self.started = perf_counter() if started is None else started
@@ -89,6 +92,7 @@ class Recorder:
         self._inbox: deque[tuple[float, Event]] = deque()
         self._append: Callable[[tuple[float, Event]], None] = self._inbox.append
         self._long = max(_RELIEF, min(capacity // 4, _LONG_INBOX))
+        self._history_kept = history_kept
         self._lock = threading.Lock()  # the reader's side
         self._append_us: float | None = None
         self._begin(LabState(num_blocks, block_size, ended_kept=ended_kept))
@@ -139,7 +143,7 @@ class Recorder:
         return self.view().state_at(step)
 
     def history(self) -> tuple[TickRow, ...]:
-        """The pool and the queue after each of the last `HISTORY_KEPT` ticks."""
+        """The pool and the queue after each of the last `history_kept` ticks."""
         with self._lock:
             self._catch_up()
             return tuple(self._history)
@@ -193,7 +197,7 @@ class Recorder:
     def _begin(self, state: LabState) -> None:
         self._archive = Archive(state, self.capacity)
         self._pending: list[tuple[float, int, Event]] = []  # of the running tick
-        self._history: deque[TickRow] = deque(maxlen=HISTORY_KEPT)
+        self._history: deque[TickRow] = deque(maxlen=self._history_kept)
         self._step = -1
         self._in_tick = False
         self._last_t_s = 0.0

@@ -1,0 +1,126 @@
+"""Thousands of requests through one lab: memory stays flat and nothing is left behind.
+
+A minute's worth of requests; METRALE_SOAK is how many instead.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from ipywidgets.widgets import widget
+
+from metrale_lab import Lab, labs
+from metrale_lab.testing import Oracle, ScriptedDevice, scripted_model
+
+REQUESTS = int(os.environ.get("METRALE_SOAK", "1500"))
+BATCH = 25  # requests at a time
+PATIENCE = 120.0  # seconds
+GROWTH = 1.02  # of memory, from the second tenth to the last
+READINGS = 3  # of memory in a tenth
+
+
+def resident_pages() -> int:
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1])
+
+
+class Caller:
+    """Submits, cancels and reads; every text is the oracle's as far as it goes."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab, self.random, self.oracle = lab, random.Random(7), Oracle(eos_ids=(7,))
+        self.ends: Counter[str] = Counter()
+        self.preemptions = 0
+
+    def batch(self) -> None:
+        requests = [self.submit() for _ in range(BATCH)]
+        for request in requests:
+            match self.random.randrange(6):
+                case 0:
+                    request.cancel()
+                case 1:
+                    next(iter(request), "")
+                    request.cancel()
+        for request in requests:
+            result = request.result(PATIENCE)
+            self.ends[result.finish_reason] += 1
+            self.preemptions += result.preemptions
+        self.compare(requests[0])
+
+    def submit(self) -> Any:
+        shared = range(self.random.choice((0, 6, 13)))
+        own = [self.random.randrange(64) for _ in range(self.random.randrange(1, 14))]
+        return self.lab.submit(
+            token_ids=[*shared, *own],
+            max_tokens=self.random.randrange(1, 18),
+            temperature=self.random.choice((0.0, 0.0, 0.9)),
+            priority=self.random.choice((0, 0, 1)),
+        )
+
+    def compare(self, request: Any) -> None:
+        expected, _ = self.oracle.generate(request.spec, request.id)
+        assert request.token_ids == expected[: len(request.token_ids)]
+
+
+@contextmanager
+def soaked(device: ScriptedDevice) -> Iterator[Lab]:
+    """A lab in which blocks are short, steps run ahead and the record is full after a moment."""
+    model = scripted_model(device, num_blocks=14, eos_ids=(7,))
+    lab = Lab(model, admit_watermark=0, max_prefill_tokens=12, max_batch=4, record_events=1000)
+    with lab:
+        yield lab
+
+
+def test_memory_is_flat_and_nothing_is_left_behind() -> None:
+    gc.collect()
+    threads, widgets = set(threading.enumerate()), set(widget._instances)
+    device = ScriptedDevice("lag")
+    batches = max(10 * READINGS, -(-REQUESTS // BATCH))
+    memory: dict[int, int] = {}  # pages by reading
+    with soaked(device) as lab:
+        panel = lab.widgets.block_map()
+        caller = Caller(lab)
+        for number in range(1, batches + 1):
+            caller.batch()
+            reading = 10 * READINGS * number // batches
+            if reading not in memory:
+                memory[reading] = resident_pages()
+        laws = lab.check()
+        assert laws["holds"].all(), laws[~laws["holds"]]
+        prove_stressed(lab, caller)
+        assert not lab.errors()
+        lost = weakref.ref(lab._model)
+    second = median(memory[READINGS + one] for one in range(1, READINGS + 1))
+    last = median(memory[9 * READINGS + one] for one in range(1, READINGS + 1))
+    print(f"{batches * BATCH} requests: {second} pages in the second tenth, {last} in the last")
+    assert last <= GROWTH * second, memory
+
+    assert (device.live_events, device.live_pinned_bytes) == (0, 0)
+    del panel, caller, lab
+    gc.collect()
+    assert lost() is None
+    assert labs() == []
+    assert set(widget._instances) <= widgets
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(PATIENCE)
+    assert set(threading.enumerate()) <= threads
+
+
+def prove_stressed(lab: Lab, caller: Caller) -> None:
+    """What the soak is there for happened all the time."""
+    often = sum(caller.ends.values()) / 50
+    assert min(caller.ends[reason] for reason in ("length", "stop", "cancelled")) > often
+    counters = lab._scheduler.router.counters
+    assert min(counters.ahead_launches, counters.rollbacks, caller.preemptions) > often
+    assert lab._scheduler.pool.evicted_total > often
+    assert lab.stats()["recording"].dropped > often
