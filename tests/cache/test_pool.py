@@ -93,7 +93,7 @@ def test_a_free_block_cannot_be_shared():
     assert pool.free == 3
 
 
-@pytest.mark.parametrize("block", [-1, 3])
+@pytest.mark.parametrize("block", [-1, 3, 4])
 def test_a_number_outside_the_pool_is_refused(block):
     pool = BlockPool(3)
     for _ in range(3):
@@ -157,6 +157,9 @@ def test_every_change_is_an_event_with_the_count_after_it():
 
 
 def test_a_block_for_a_saved_sequence_is_told_apart():
+    causes = ("prefill", "decode", "reserve", "verify", "restore", "growth", "manual")
     events = Recording()
-    BlockPool(1, events).alloc(0, "restore")
-    assert events[0].kind == "restore"
+    pool = BlockPool(len(causes), events)
+    for cause in causes:
+        pool.alloc(0, cause)
+    assert [one.cause for one in events if one.kind == "restore"] == ["restore"]

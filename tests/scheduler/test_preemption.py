@@ -180,6 +180,41 @@ def test_nothing_of_equal_or_lower_priority_is_admitted_while_a_request_is_parke
     assert order.index(high.id) < order.index(same.id) < order.index(low.id)
 
 
+def test_nobody_is_preempted_with_a_step_in_flight():
+    pool = {"num_blocks": 8, "block_size": 4, "prefix_cache": False}
+    world = World(admit_watermark=0, max_prefill_tokens=4, **pool)
+    world.submit(1, 2, 3, max_tokens=25)
+    world.tick(2)
+    assert world.scheduler.flights
+    free, flying = world.model.free_sequence, []
+
+    def freeing(seq):
+        flying.append([one for one in world.scheduler.flights if seq in one.seqs])
+        free(seq)
+
+    world.model.free_sequence = freeing
+    world.submit(*range(20, 43), max_tokens=2, priority=1)
+    world.finish()
+    assert [one.cause for one in world.told(ev.Preempted)] == ["prefill"]
+    assert flying == [[], [], []]
+
+
+def test_a_parked_request_gets_room_before_a_new_one_that_would_fit():
+    pool = {"num_blocks": 12, "block_size": 4, "prefix_cache": False}
+    world = World("sync", max_batch=2, admit_watermark=0, **pool)
+    world.scheduler.hold_blocks(6)
+    for prompt in ((1, 2, 3), (4, 5, 6)):
+        world.submit(*prompt, max_tokens=30)
+    while not world.scheduler.parked:
+        world.tick()
+    world.scheduler.hold_blocks(0)
+    late = world.submit(7, max_tokens=4)
+    world.tick()
+    assert world.scheduler.parked == []
+    assert [row.id for row in world.scheduler.waiting] == [late.id]
+    world.finish()
+
+
 def test_blocks_that_a_prompt_has_still_to_take_are_not_given_to_a_parked_request():
     pool = {"num_blocks": 10, "block_size": 4, "prefix_cache": False}
     world = World(admit_watermark=0, max_prefill_tokens=4, **pool)
@@ -187,7 +222,7 @@ def test_blocks_that_a_prompt_has_still_to_take_are_not_given_to_a_parked_reques
     world.submit(4, 5, 6, max_tokens=22, priority=1)
     while not world.scheduler.parked:
         world.tick()
-    prompt = world.submit(*range(30), max_tokens=2, priority=1)
+    prompt = world.submit(*range(30), max_tokens=8, priority=1)
     world.finish()
     assert len([one for one in world.told(ev.RequestPrefilled) if one.request_id == prompt.id]) == 8
     assert parked.result(0).preemptions == 1
