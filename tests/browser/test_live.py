@@ -102,6 +102,35 @@ def test_a_block_is_read_and_lit_up_by_mouse_and_by_keys(open_notebook: Open) ->
     assert one.faults == []
 
 
+def test_keys_in_a_panel_are_not_the_notebooks(open_notebook: Open) -> None:
+    """In the notebook `b` adds a cell, `x` cuts one, and ArrowUp selects another."""
+    one = open_notebook(SETUP, "lab.widgets.dashboard(panels=['block_map', 'requests'])")
+    one.run(0)
+    one.run(1)
+    one.wait_tick(10)
+    one.press("Hold")
+    cells = """() => {
+      const notebook = window.jupyterapp.shell.currentWidget.content;
+      return [notebook.widgets.length, notebook.activeCellIndex];
+    }"""
+    before, root = one.page.evaluate(cells), one.page.locator(".ml-root").first
+    slider = root.get_by_label("Moment that is shown")
+    focused = [
+        slider,
+        root.locator(".ml-over"),
+        root.get_by_role("button", name="Live", exact=True),
+    ]
+    for element in focused:
+        element.focus()
+        for key in ("b", "x", "ArrowUp", "ArrowLeft"):
+            one.page.keyboard.press(key)
+        assert one.page.evaluate(cells) == before
+    slider.focus()
+    moment = int(slider.input_value())
+    one.page.keyboard.press("ArrowLeft")
+    assert int(slider.input_value()) == moment - 1
+
+
 def test_ten_panels_of_one_lab(open_notebook: Open) -> None:
     names = ["block_map", "memory", "prefix_tree", "reclaims", "feed_timeline", "requests"]
     names += ["invariants", "controls", "dashboard", "block_map"]

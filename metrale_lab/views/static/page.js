@@ -52,7 +52,10 @@ export class Page {
     this.cards = this.makeCards();
     root.classList.add("ml-root");
     root.dataset.size = this.options.size;
-    root.setAttribute("data-lm-suppress-shortcuts", "true");
+    // Jupyter matches its keys with the focused element first, and only then looks around it.
+    root.addEventListener("focusin", (event) =>
+      event.target.setAttribute("data-lm-suppress-shortcuts", "true"),
+    );
     root.replaceChildren(this.top(), this.time.element, this.notice, this.errors, this.waiting);
     root.append(this.grid());
     this.start();
