@@ -195,12 +195,15 @@ def _short(sentence: str, most: int = 200) -> str:
 
 
 class ExpectSyntaxError(MetraleError, ValueError):
-    """A sentence given to `lab.expect` is none of those it knows."""
+    """A sentence given to `lab.expect` is none of those it knows, or names a request not given."""
 
-    def __init__(self, sentence: str, known: Sequence[str] = ()) -> None:
-        self.sentence, self.known = sentence, tuple(known)
+    def __init__(self, sentence: str, known: Sequence[str] = (), missing: str = "") -> None:
+        self.sentence, self.known, self.missing = sentence, tuple(known), missing
+        fault = f"expect does not understand {_short(sentence)}."
+        if missing:
+            fault = f"expect: {_short(sentence)} names {{{missing}}}; give {missing}=a request."
         listing = "".join(f"\n  {one}" for one in known)
-        super().__init__(f"expect does not understand {_short(sentence)}. It knows:{listing}")
+        super().__init__(f"{fault} It knows:{listing}")
 
-    def __reduce__(self) -> tuple[type[ExpectSyntaxError], tuple[str, tuple[str, ...]]]:
-        return type(self), (self.sentence, self.known)
+    def __reduce__(self) -> tuple[type[ExpectSyntaxError], tuple[str, tuple[str, ...], str]]:
+        return type(self), (self.sentence, self.known, self.missing)

@@ -74,7 +74,7 @@ def _parse(sentence: str, requests: dict[str, Named]) -> Meaning:
             for role in ("who", "other"):
                 if parts.get(role) is not None:
                     if parts[role] not in requests:
-                        raise ExpectSyntaxError(f"{sentence} ({parts[role]}=?)", SENTENCES)
+                        raise ExpectSyntaxError(sentence, SENTENCES, str(parts[role]))
                     parts[role] = requests[parts[role]]
             return build(parts)
     raise ExpectSyntaxError(sentence, SENTENCES)

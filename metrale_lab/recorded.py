@@ -15,6 +15,7 @@ from metrale_lab.trace import store
 from metrale_lab.trace.recorder import RecordView
 from metrale_lab.trace.state import LabState
 from metrale_lab.trace.tables import Frames
+from metrale_lab.trace.tables.explanation import Explanation
 from metrale_lab.views.dashboard import Widgets
 from metrale_lab.views.plots import Plots
 from metrale_lab.views.recorded_lab import RecordedLab
@@ -105,7 +106,7 @@ class Trace:
 
     def check(self) -> pd.DataFrame:
         """The laws as they were when the trace was taken."""
-        return pd.DataFrame(self._laws, columns=["law", "holds", "detail"])
+        return Explanation(self._laws, columns=["law", "holds", "detail"])
 
     def save(self, path: str | Path) -> Path:
         """Write the events as a Parquet file, one row per event; plain pandas reads it."""

@@ -16,6 +16,7 @@ from metrale_lab.statistics import statistics
 from metrale_lab.trace.recorder import Recorder
 from metrale_lab.trace.state import LabState
 from metrale_lab.trace.tables import Frames
+from metrale_lab.trace.tables.explanation import Explanation
 from metrale_lab.views.notebook import in_notebook
 from metrale_lab.views.plots import Plots
 from metrale_lab.views.plots.text import summary
@@ -56,7 +57,7 @@ class Watched:
 
     def check(self) -> pd.DataFrame:
         """The laws of the engine now: columns `law`, `holds`, `detail`. Raises nothing."""
-        return pd.DataFrame(self._check_laws(), columns=["law", "holds", "detail"])
+        return Explanation(self._check_laws(), columns=["law", "holds", "detail"])
 
     def expect(self, sentence: str | Callable[[Self], Any], **named: Any) -> None:
         """Assert a sentence of a lesson, such as "{b} reuses at least 6 blocks of {a}".

@@ -175,6 +175,11 @@ def test_other_sentences_are_refused_with_a_list(sentence: str) -> None:
     assert all(one in str(caught.value) for one in SENTENCES)
 
 
+def test_a_request_that_was_not_given_is_named() -> None:
+    with pytest.raises(ExpectSyntaxError, match=r"names \{nobody\}; give nobody=a request"):
+        expect(Lab(), "{nobody} finishes with stop", **ALL)
+
+
 def test_what_is_no_request_is_refused_before_anybody_waits() -> None:
     waiting = asked(0)
     with pytest.raises(InvalidRequest, match="b='warm' is no request"):

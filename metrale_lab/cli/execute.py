@@ -196,6 +196,9 @@ def _environment(update_golden: bool) -> dict[str, str]:
 def _write_html(notebook: Any, path: Path) -> None:
     from nbconvert import HTMLExporter
 
+    for cell in (one for one in notebook.cells if "outputs" in one):
+        # a progress line that has ended is an output without data
+        cell["outputs"] = [one for one in cell["outputs"] if one.get("data", True)]
     body, _ = HTMLExporter(embed_images=True).from_notebook_node(notebook)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(body, encoding="utf-8")

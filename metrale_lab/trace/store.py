@@ -62,6 +62,10 @@ def load(path: Path) -> tuple[RecordView, dict[str, Any]]:
     ModelFormatError
         If it is no such file, or one of a later version.
     """
+    if not path.is_file():
+        raise ModelFormatError(
+            f"{shown(str(path), 300)}: there is no such file. Give the path that save() returned."
+        )
     try:
         table = pq.read_table(path)
     except (pa.ArrowException, OSError) as error:

@@ -233,3 +233,10 @@ def test_prefix_nodes_carry_text() -> None:
     assert (roots["depth_tokens"] == BLOCK_SIZE).all()
     assert one["children"].sum() == len(one) - len(roots)
     assert table("prefix_nodes", Frames(told()))["text"].isna().all()
+
+
+def test_explanations_are_shown_whole() -> None:
+    shown = Frames(Recorder(4, 16)).columns().head(60)
+    for text in (repr(shown), shown._repr_html_()):
+        assert "..." not in text
+        assert shown["meaning"].str.len().max() > 50

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from metrale_lab.trace.recorder import RecordView
+from metrale_lab.trace.tables.explanation import Explanation
 
 Dtype = Literal["Int64", "Float64", "boolean", "string", "category", "tuple"]
 Row = tuple[Any, ...]
@@ -59,7 +60,7 @@ class Table:
     def describe(self) -> pd.DataFrame:
         """Name, dtype, unit and meaning of each column, the index first."""
         rows = [(one.name, one.dtype, one.unit, one.meaning) for one in self.columns]
-        return pd.DataFrame(rows, columns=["name", "dtype", "unit", "meaning"], dtype="string")
+        return Explanation(rows, columns=["name", "dtype", "unit", "meaning"], dtype="string")
 
 
 def _array(column: Column, values: list[Any]) -> Any:
