@@ -56,3 +56,16 @@ def test_labs_as_fixtures(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyP
     )
     result.assert_outcomes(passed=4, errors=1)
     result.stdout.fnmatch_lines(["*ModelNotFound*no such model*"])
+
+
+def test_the_readmes_test_passes(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Path(metrale_lab.__file__).parents[1]
+    monkeypatch.setenv("PYTHONPATH", str(root))
+    section = (root / "README.md").read_text().split("## In your own tests")[1]
+    pytester.makepyfile(section.split("```python")[1].split("```")[0])
+    result = pytester.runpytest_subprocess(
+        "-p", "metrale_lab.testing.plugin", "-p", "no:cacheprovider"
+    )
+    result.assert_outcomes(passed=1)
