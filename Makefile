@@ -5,7 +5,6 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # Machines with an NVIDIA driver take the torch that fits it; all others the pinned CPU version.
 CONSTRAINTS ?= $(if $(shell command -v nvidia-smi 2>/dev/null),,-c constraints.txt)
-INDEX := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX),)
 OPEN ?= $(if $(DISPLAY)$(WAYLAND_DISPLAY),1,0)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -15,6 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 lab: $(VENV)/.lab
 	$(BIN)/metrale-lab fetch smollm2
 	mkdir -p build
+	@echo "Running the quickstart: about a minute."
 	$(BIN)/metrale-lab notebooks run notebooks/00_quickstart.ipynb --html build/quickstart.html --artifacts build/notebooks
 	@echo
 	@echo "The quickstart has run: open build/quickstart.html to see it."
@@ -73,7 +73,7 @@ coverage: $(VENV)/.test
 
 # Small changes to cache and router: some test has to fail. Hours; FILES=... for some of them.
 mutants: $(VENV)/.test
-	$(BIN)/python -m pip install -q $(INDEX) $(CONSTRAINTS) -e ".[mutants]"
+	$(BIN)/python -m pip install -q $(CONSTRAINTS) -e ".[mutants]"
 	$(BIN)/python -m tests.mutants.run $(FILES)
 
 bench: $(VENV)/.test
@@ -89,11 +89,12 @@ $(VENV)/.python:
 $(VENV)/.lab: $(VENV)/.python pyproject.toml constraints.txt
 	@echo "Installing: about 0.5 GB of downloads with PyTorch's CPU build, several GB with a CUDA build."
 	@echo "(On a machine without a GPU, TORCH_INDEX=https://download.pytorch.org/whl/cpu keeps it small.)"
-	$(BIN)/python -m pip install -q $(INDEX) $(CONSTRAINTS) -e .
+	$(if $(TORCH_INDEX),$(BIN)/python -m pip install -q --retries 1 --index-url $(TORCH_INDEX) $(CONSTRAINTS) torch)
+	$(BIN)/python -m pip install -q $(CONSTRAINTS) -e .
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.lab
-	$(BIN)/python -m pip install -q $(INDEX) $(CONSTRAINTS) -e ".[test]"
+	$(BIN)/python -m pip install -q $(CONSTRAINTS) -e ".[test]"
 	@touch $@
 
 clean:

@@ -8,7 +8,7 @@ the value found, the rows that it was read from, and a picture.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from metrale_lab import meanings
@@ -16,11 +16,22 @@ from metrale_lab.arguments import text
 from metrale_lab.errors import ExpectationFailed, ExpectSyntaxError
 from metrale_lab.meanings import ExpectSource, Found, Meaning, Named
 
+MISS_REASONS = (
+    "different_token",
+    "block_not_full",
+    "last_token",
+    "evicted",
+    "other_adapter",
+    "no_snapshot",
+    "never_seen",
+    "caching_off",
+)
+FINISH_REASONS = ("stop", "length", "cancelled", "timeout", "error")
 SENTENCES = (
     "{b} reuses [at least|at most|exactly] N blocks|tokens [of {a}]",
-    "{a} misses because REASON",
+    f"{{a}} misses because {'|'.join(MISS_REASONS)}",
     "{a} is preempted [at least|at most|exactly] N times",
-    "{a} finishes with REASON",
+    f"{{a}} finishes with {'|'.join(FINISH_REASONS)}",
     "the pool evicts [at least|at most|exactly] N blocks",
     "no block of {a} is evicted",
     "nothing leaks",
@@ -87,7 +98,14 @@ def _draw(lab: Any, name: str) -> Any:
 
 _HOW = r"(?:(?P<how>at least|at most|exactly) )?"
 _WHO, _OTHER = r"\{(?P<who>\w+)\}", r"\{(?P<other>\w+)\}"
-_NUMBER, _REASON = r"(?P<number>[0-9]{1,18})", r"(?P<reason>[a-z_ -]+)"
+_NUMBER = r"(?P<number>[0-9]{1,18})"
+
+
+def _one_of(words: Sequence[str]) -> str:
+    """A reason by its word; blanks and hyphens may stand for the word's underscores."""
+    return rf"(?P<reason>{'|'.join(word.replace('_', '[_ -]') for word in words)})"
+
+
 _GRAMMAR: tuple[tuple[re.Pattern[str], Callable[[dict[str, Any]], Meaning]], ...] = tuple(
     (re.compile(pattern), build)
     for pattern, build in (
@@ -95,9 +113,9 @@ _GRAMMAR: tuple[tuple[re.Pattern[str], Callable[[dict[str, Any]], Meaning]], ...
             rf"{_WHO} reuses {_HOW}{_NUMBER} (?P<unit>blocks?|tokens?)(?: of {_OTHER})?",
             meanings.reuses,
         ),
-        (rf"{_WHO} misses because {_REASON}", meanings.misses),
+        (rf"{_WHO} misses because {_one_of(MISS_REASONS)}", meanings.misses),
         (rf"{_WHO} is preempted {_HOW}{_NUMBER} times?", meanings.is_preempted),
-        (rf"{_WHO} finishes with {_REASON}", meanings.finishes),
+        (rf"{_WHO} finishes with {_one_of(FINISH_REASONS)}", meanings.finishes),
         (rf"the pool evicts {_HOW}{_NUMBER} blocks?", meanings.pool_evicts),
         (rf"no block of {_WHO} is evicted", meanings.none_evicted),
         ("nothing leaks", meanings.nothing_leaks),

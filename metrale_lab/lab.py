@@ -384,6 +384,9 @@ class Lab(Watched):
                 self._laws = self._thread.call(self._check_now)
         return self._laws
 
+    def _made(self, request: Request) -> bool:
+        return self._scheduler.made(request)
+
     def _engine_faults(self) -> list[Fault]:
         return self._thread.errors
 

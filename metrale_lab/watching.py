@@ -9,9 +9,11 @@ from typing import Any, Self
 import pandas as pd
 
 from metrale_lab import __version__
+from metrale_lab.errors import InvalidRequest
 from metrale_lab.expect import expect
 from metrale_lab.recorded import Trace
 from metrale_lab.scheduler.faults import Fault
+from metrale_lab.scheduler.requests import Request
 from metrale_lab.statistics import statistics
 from metrale_lab.trace.recorder import Recorder
 from metrale_lab.trace.state import LabState
@@ -34,6 +36,9 @@ class Watched:
     widgets: Any  # a cached property: made when it is first used
     _tokenizer: Any
     _started_utc: str
+
+    def _made(self, request: Request) -> bool:
+        raise NotImplementedError
 
     def _check_laws(self) -> list[tuple[str, bool, str]]:
         raise NotImplementedError
@@ -68,7 +73,15 @@ class Watched:
             With the sentence, the actual value, the rows and a picture.
         ExpectSyntaxError
             Listing the sentences that are known.
+        InvalidRequest
+            A named request is another lab's.
         """
+        for name, given in named.items():
+            if isinstance(given, Request) and not self._made(given):
+                raise InvalidRequest(
+                    f"expect: {name} is a request of another lab, which may be closed. "
+                    "Give one that this lab's submit() returned."
+                )
         expect(self, sentence, **named)
 
     def stats(self) -> dict[str, Any]:

@@ -79,6 +79,18 @@ def test_the_same_prompt_again_reuses_all_but_the_last_block(lab: Lab) -> None:
         lab.expect("{a} flies", a=first)
 
 
+def test_expect_refuses_requests_of_another_lab_and_unknown_reasons(lab: Lab, folder: Path) -> None:
+    mine = lab.submit(token_ids=PROMPT, max_tokens=1)
+    with Lab(folder, **SMALL) as other:
+        theirs = other.submit(token_ids=PROMPT, max_tokens=1)
+        with pytest.raises(InvalidRequest, match="another lab"):
+            lab.expect("{a} and {b} give the same text", a=mine, b=theirs)
+    with pytest.raises(ExpectSyntaxError, match="never_seen"):
+        lab.expect("{a} misses because banana", a=mine)
+    lab.expect("{a} misses because never seen", a=mine)
+    lab.expect("{a} finishes with length", a=mine)
+
+
 def test_sync_and_async_give_the_same_tokens(folder: Path) -> None:
     prompts = [[5 + i, 6, 7 + i, 8] for i in range(6)]
     answers = []

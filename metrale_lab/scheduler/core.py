@@ -107,6 +107,10 @@ class Scheduler:
         """Queue several requests so that no tick sees only some of them; all or none."""
         return self._inbox.put(specs, self.on_work, self.check_wait)
 
+    def made(self, request: Request) -> bool:
+        """Whether the request was submitted here."""
+        return request.belongs_to(self.on_work)
+
     # --- what others look at
 
     @property

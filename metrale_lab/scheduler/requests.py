@@ -49,6 +49,10 @@ class Request:
         self._result: RequestResult | None = None
         self._cancel_asked = False
 
+    def belongs_to(self, wake_engine: Callable[[], None]) -> bool:
+        """Whether it wakes the engine that this call wakes."""
+        return self._wake_engine == wake_engine
+
     @property
     def state(self) -> str:
         """waiting, prefilling, running, parked, finished or failed."""
