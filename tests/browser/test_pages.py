@@ -59,6 +59,14 @@ def test_dark_and_light(open_notebook: Open) -> None:
     light = one.pixels()
     one.command("apputils:change-theme", {"theme": "JupyterLab Dark"})
     one.wait(f"() => ({theme})() === 'dark'")
+    one.wait(
+        """(light) => {
+          const canvas = document.querySelector('.ml-root .ml-pixels');
+          const { data } = canvas.getContext('2d').getImageData(0, 0, 1, 1);
+          return new Uint32Array(data.buffer)[0] !== light;
+        }""",
+        light[0],
+    )
     dark = one.pixels()
     assert len(dark) == len(light)
     assert all(a != b for a, b in zip(light, dark, strict=True))
