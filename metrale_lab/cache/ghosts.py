@@ -33,7 +33,3 @@ class EvictedPrefixes:
     def knows(self, lineage: int, chunk: Chunk) -> bool:
         """Whether `chunk` after the chain `lineage` was evicted."""
         return (lineage, chunk) in self._lineages
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._lineages.clear()

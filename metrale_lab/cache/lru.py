@@ -17,9 +17,6 @@ class EvictableLeaves:
         self._nodes: dict[int, Node] = {}
         self._stamps = StampSet()
 
-    def __len__(self) -> int:
-        return len(self._nodes)
-
     def offer(self, node: Node) -> None:
         """Take the node in if it may be evicted."""
         if node.in_use or node.children or node.parent is None:

@@ -239,6 +239,26 @@ def test_an_exception_in_the_tick_itself_reaches_every_request_and_the_engine_go
     world.finish()
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_lookup_that_fails_fails_its_request_alone(resumed):
+    world = World(num_blocks=8, admit_watermark=0, prefix_cache=False)
+    look_up, failed = world.model.lookup_prefix, []
+
+    def failing(prompt, seq, **how):
+        if how["resumed"] == resumed and not failed:
+            failed.append(seq)
+            raise RuntimeError("no look today")
+        return look_up(prompt, seq, **how)
+
+    world.model.lookup_prefix = failing
+    for number in range(2):
+        world.submit(number, 9, 8, max_tokens=20)
+    world.finish()
+    assert failed
+    assert sorted(reasons(world)) == ["error", "length"]
+    assert [fault.where for fault in world.scheduler.faults.all()] == ["admission"]
+
+
 def test_a_failing_free_is_a_fault_and_the_request_ends():
     world = World()
     world.submit(1, 2, max_tokens=2)
