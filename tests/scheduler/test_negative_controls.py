@@ -117,6 +117,7 @@ def one_staging_buffer(patch: pytest.MonkeyPatch) -> None:
     def careless(inputs):
         staging = inputs._stagings.popleft()
         if staging.event.stream is not None:
+            staging.event.destroy()
             staging.event = inputs._device.create_event()
         return staging
 
