@@ -100,6 +100,13 @@ SCHEDULER_FAULTS = (
         PIPELINE,
     ),
     Fault(
+        "a step is fed by cells that somebody wrote by hand",
+        ROUTERS,
+        "        return self._feed_writes == self._writes_so_far\n",
+        "        return True\n",
+        PIPELINE,
+    ),
+    Fault(
         "running ahead is silently off",
         DECODE,
         "return self._router.max_depth >= 2 and all(",

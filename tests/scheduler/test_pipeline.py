@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from metrale_lab.engine import NO_MASK
 from metrale_lab.errors import DeviceFeedUnsupported
 from metrale_lab.scheduler.decode_lane import DecodeLane
 from metrale_lab.scheduler.requests import RequestSpec
@@ -136,6 +137,26 @@ def test_a_row_that_ends_by_length_never_over_runs():
     assert world.counters.ahead_launches > 0
     assert not world.discarded
     assert world.counters.rollbacks == 0
+
+
+def test_cells_that_somebody_wrote_by_hand_feed_no_step():
+    world = World()
+    world.submit(*PROMPTS[0], max_tokens=12)
+    world.tick(2)
+    assert world.scheduler.flights
+    model, ahead = world.model, world.counters.ahead_launches
+    seq, memory, event = model.alloc_sequence(), model.alloc_host_pinned(4), model.create_event()
+    model.prefill([9, 9], seq)
+    logits = model.decode_batch([9], [seq], model.default_stream)
+    model.argmax_batch_to_feed(logits, [NO_MASK], memory.view(), event, model.default_stream)
+    model.event_synchronize(event)
+    model.free_sequence(seq)
+    event.destroy()
+    memory.free()
+    world.tick()
+    assert world.counters.ahead_launches == ahead
+    world.finish()
+    assert world.counters.ahead_launches > ahead
 
 
 def test_a_row_takes_the_slot_of_one_that_ended():
