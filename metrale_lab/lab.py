@@ -91,7 +91,9 @@ class Lab(Watched):
             thread = EngineThread(self._scheduler)
             thread.start()
         except BaseException:
-            parts.model.teardown()
+            with suppress(Exception):  # what went wrong first is what is told
+                parts.model.bind_gpu_to_thread()
+                parts.model.teardown()
             raise
         return thread
 

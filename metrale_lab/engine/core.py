@@ -129,7 +129,11 @@ class TransformerCore:
         before = len(seq.block_table)
         while len(seq.block_table) * self.block_size < positions:
             block = self.allocator.alloc(seq.id, cause)
-            self.steps.pools.enqueue_fill(block, stream)
+            try:
+                self.steps.pools.enqueue_fill(block, stream)
+            except BaseException:
+                self.allocator.free_block(block, seq.id, cause)
+                raise
             seq.block_table.append(block)
         return len(seq.block_table) - before
 

@@ -64,7 +64,13 @@ class StepInputs:
             self._nbytes += -(-part.nbytes // _ALIGN) * _ALIGN
         self._buffer = torch.zeros(self._nbytes, dtype=torch.uint8, device=device.torch_device)
         self.newest: Staging | None = None
-        self._stagings = deque(self._new_staging() for _ in range(_READY))  # oldest upload first
+        self._stagings: deque[Staging] = deque()  # oldest upload first
+        try:
+            while len(self._stagings) < _READY:
+                self._stagings.append(self._new_staging())
+        except BaseException:
+            self.close()
+            raise
 
     def tensor(self, name: str) -> Tensor:
         """The device's array of that name."""
@@ -117,7 +123,11 @@ class StepInputs:
             .reshape(part.shape)
             for name, part in self._parts.items()
         }
-        return Staging(memory, self._device.create_event(), arrays)
+        try:
+            return Staging(memory, self._device.create_event(), arrays)
+        except BaseException:
+            memory.free()
+            raise
 
     def close(self) -> None:
         """Give host memory and events back; nothing may be in flight."""

@@ -100,6 +100,7 @@ class EngineLoop:
         """Whatever ended the loop, nobody waits for it for ever."""
         with self._changed:
             self._stopped = self._stopping = True
+            self._working = False
             while self._commands:
                 self._commands.popleft().refuse()
             self._changed.notify_all()

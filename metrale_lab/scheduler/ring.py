@@ -24,7 +24,16 @@ class RingSlot:
         self.number = number
         self.memory = model.alloc_host_pinned(max_rows * CELL_BYTES)
         self.view = self.memory.view()
-        self.start, self.end, self.ready = (model.create_event() for _ in range(3))
+        made: list[Event] = []
+        try:
+            while len(made) < 3:
+                made.append(model.create_event())
+        except BaseException:
+            for event in made:
+                model.destroy_event(event)
+            model.free_host_pinned(self.memory)
+            raise
+        self.start, self.end, self.ready = made
         self.busy = False
 
     @property

@@ -144,7 +144,7 @@ class EngineThread(EngineLoop):
     @property
     def _at_rest(self) -> bool:
         """Whether every request has ended and its last tick is complete."""
-        return self._stopped or (self._scheduler.idle and not self._working)
+        return self._scheduler.idle and not self._working
 
     def pace(self, ticks_per_s: float | None = None) -> float | None:
         """At most so many ticks a second; None is full speed. The pace that is set."""
