@@ -17,10 +17,11 @@ def replacing(path: Path) -> Iterator[Path]:
 
     WriteFailed when the system refuses; then nothing of it is left, and what was at `path` stays.
     """
-    target = path.resolve()
-    scratch = target.with_name(f".{target.name[:100]}.{os.getpid()}.part")
+    scratch: Path | None = None
     try:
+        target = path.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
+        scratch = target.with_name(f".{target.name[:100]}.{os.getpid()}.part")
         yield scratch
         os.replace(scratch, target)
     except OSError as error:
@@ -29,5 +30,6 @@ def replacing(path: Path) -> Iterator[Path]:
             "Free the space, or give a file in a folder that you may write."
         ) from error
     finally:
-        with suppress(OSError):
-            scratch.unlink()
+        if scratch is not None:
+            with suppress(OSError):
+                scratch.unlink()

@@ -42,6 +42,8 @@ def opened(lab: Closable) -> None:
     global _switch_interval_before
     with _lock:
         if not _open:
+            atexit.unregister(close_all)  # last registered runs first: before the devices' own ends
+            atexit.register(close_all)
             _switch_interval_before = sys.getswitchinterval()
             sys.setswitchinterval(min(SWITCH_INTERVAL_S, _switch_interval_before))
         _open.append(lab)
@@ -126,5 +128,4 @@ def _leave_to_parent() -> None:
     _open.clear()
 
 
-atexit.register(close_all)
 os.register_at_fork(after_in_child=_leave_to_parent)

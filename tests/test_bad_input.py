@@ -7,6 +7,7 @@ without being listed here.
 from __future__ import annotations
 
 import inspect
+import json
 import math
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -16,9 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from metrale_lab import Lab, LabConfig, Trace, labs
-from metrale_lab.errors import InvalidConfig, MetraleError
+from metrale_lab.cli.app import app
+from metrale_lab.errors import InvalidConfig, InvalidRequest, MetraleError
 from metrale_lab.scheduler.requests import Request
 from metrale_lab.trace.tables import Frames
 from metrale_lab.views.dashboard import Widgets
@@ -206,6 +211,24 @@ def test_waiting(lab: Lab) -> None:
     running = lab.submit(token_ids=[1, 2], max_tokens=1)
     assert complaints(lambda value: running.result(timeout=value)) == []
     assert complaints(lambda value: lab.run_until_idle(timeout=value)) == []
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda one: st.lists(one, max_size=3) | st.dictionaries(st.text(), one, max_size=2),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.dictionaries(st.sampled_from(parameters_of(Lab.submit)), ANYTHING, max_size=4))
+def test_any_arguments_together(lab: Lab, arguments: dict[str, Any]) -> None:
+    try:
+        request = lab.submit(**{"token_ids": [1, 2], "max_tokens": 2} | arguments)
+    except MetraleError:
+        return
+    request.cancel()
+    waited_for(request, lab)
 
 
 # --- control
@@ -405,3 +428,37 @@ def test_the_model(lab: Lab) -> None:
     memory.free()
     for one in (seq, other):
         model.free_sequence(one)
+
+
+# --- the command line
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xff\xfe{}",
+        b"[[",
+        b"[" * 100_000,
+        b'{"token_ids": [1], "max_tokens": ' + b"9" * 5000 + b"}",
+        b'{"token_ids": [1], "arrival_s": "x"}',
+        b'{"token_ids": [1], "arrival_s": NaN}',
+        b"3",
+    ],
+    ids=["utf-8", "json", "deep", "long number", "arrival", "nan", "no object"],
+)
+def test_lines_that_are_no_requests(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_bytes(content)
+    answer = CliRunner().invoke(app, ["run", str(file)])
+    assert isinstance(answer.exception, InvalidRequest)
+    assert "prompts.jsonl" in str(answer.exception)
+
+
+def test_results_of_any_text_are_written(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text('{"token_ids": [1, 2], "max_tokens": 2, "id": "\\ud800"}\n')
+    arguments = ["run", str(tmp_path / "in"), "--model", str(folder), "--out"]
+    assert CliRunner().invoke(app, [*arguments, str(tmp_path / "out")]).exit_code == 0
+    assert json.loads((tmp_path / "out").read_text())["finish_reason"]
+    (tmp_path / "file").write_text("")
+    refused = CliRunner().invoke(app, [*arguments, str(tmp_path / "file" / "out")])
+    assert isinstance(refused.exception, MetraleError)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -311,6 +313,22 @@ def test_a_forked_process_is_told_that_the_engine_is_not_there() -> None:
                     os._exit(code)
             assert os.waitpid(child, 0)[1] == 0
         assert request.result(timeout=60).finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    ("last_line", "status"), [("", 0), ("lab.pause(); lab.step(2)", 0), ("raise SystemExit(7)", 7)]
+)
+def test_a_program_ends_with_requests_running(folder: Path, last_line: str, status: int) -> None:
+    program = (
+        "from metrale_lab import Lab\n"
+        f"lab = Lab({str(folder)!r}, num_blocks=64, block_size=4, max_seq_len=128)\n"
+        "for n in range(6):\n    lab.submit(token_ids=[n, 2, 3], max_tokens=100, ignore_eos=True)\n"
+        f"{last_line}\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (status, "")
 
 
 def test_one_model_serves_one_lab() -> None:

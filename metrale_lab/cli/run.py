@@ -11,7 +11,9 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
+from metrale_lab.arguments import wait_s
 from metrale_lab.errors import InvalidRequest, MetraleError
+from metrale_lab.files import replacing
 
 
 def run(
@@ -33,7 +35,7 @@ def run(
     if out is None:
         _write(results, sys.stdout)
     else:
-        with out.open("w", encoding="utf-8") as file:
+        with replacing(out) as scratch, scratch.open("w", encoding="utf-8") as file:
             _write(results, file)
     if any(result["finish_reason"] == "error" for result in results):
         raise typer.Exit(1)
@@ -42,17 +44,22 @@ def run(
 def _read(prompts: str) -> list[dict[str, Any]]:
     if prompts != "-" and not Path(prompts).is_file():
         raise InvalidRequest(f"{prompts}: no such file. Give a JSON Lines file, or - for input.")
-    text = sys.stdin.read() if prompts == "-" else Path(prompts).read_text(encoding="utf-8")
+    try:
+        text = sys.stdin.read() if prompts == "-" else Path(prompts).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"{prompts}: cannot be read as UTF-8 text: {error}.") from None
     lines: list[dict[str, Any]] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
         try:
             one = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidRequest(f"{prompts}, line {number}: not JSON ({error}).") from None
         if not isinstance(one, dict):
             raise InvalidRequest(f"{prompts}, line {number}: a JSON object is expected.")
+        arrival = one.get("arrival_s", 0.0)
+        one["arrival_s"] = wait_s(f"{prompts}, line {number}: arrival_s", arrival) or 0.0
         lines.append(one)
     return lines
 
@@ -94,4 +101,5 @@ def _result(line: dict[str, Any], number: int, answer: Any) -> dict[str, Any]:
 
 def _write(results: list[dict[str, Any]], file: TextIO) -> None:
     for result in results:
-        file.write(json.dumps(result, ensure_ascii=False) + "\n")
+        line = json.dumps(result, ensure_ascii=False)
+        file.write(line.encode("utf-8", "backslashreplace").decode() + "\n")

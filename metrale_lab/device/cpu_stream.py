@@ -139,7 +139,7 @@ class CpuStream(Stream):
             self._worker.thread.join()
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._closed or self._worker.abandoned:
             raise EngineStopped(f"the CPU stream {self.name!r} was closed. Open another device.")
 
 
