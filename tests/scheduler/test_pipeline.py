@@ -55,7 +55,9 @@ def test_async_gives_what_sync_gives(completion, temperature):
             world.submit(*prompt, max_tokens=10 + number, temperature=temperature, top_k=20)
         return world, outputs(world)
 
-    _, expected = run("sync")
+    plain, expected = run("sync")
+    assert plain.scheduler.faults.all() == ()
+    assert {step.reserved_blocks for step in plain.told(ev.StepSettled)} == {0}
     world, got = run("async")
     assert got == expected
     assert world.counters.ahead_launches > 5
