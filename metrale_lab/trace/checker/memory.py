@@ -10,10 +10,9 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """A place that names a written block: an entry of a table, or a node of the cache."""
+    """A place that names a written block: an entry of a sequence's table."""
 
-    owner: str  # sequence or node
-    number: int
+    sequence: int
     at: int  # index in the table
 
 

@@ -42,7 +42,7 @@ def i7(world: World) -> Iterator[str]:
         then = before.get(place)
         if then is not None and then.block == now.block and then.life != now.life:
             yield (
-                f"{place.owner} {place.number} names block {now.block}, "
+                f"sequence {place.sequence} names block {now.block}, "
                 f"which was allocated again meanwhile"
             )
 

@@ -103,12 +103,15 @@ class World:
 
     @cached_property
     def written(self) -> dict[Entry, Written]:
-        """Every place that names a block with positions in it."""
+        """Every entry of a live table that names a block with positions in it.
+
+        Not the cache's nodes: one may give its block up and adopt it again, newly written.
+        """
         life = self.pool.life
-        places = {Entry("node", one.id, 0): one.block for one in self.nodes}
+        places: dict[Entry, int] = {}
         for seq in self.sequences:
             full = seq.block_table[: -(-seq.seq_len // self.block_size)]
-            places |= {Entry("sequence", seq.id, at): block for at, block in enumerate(full)}
+            places |= {Entry(seq.id, at): block for at, block in enumerate(full)}
         return {place: Written(block, life(block)) for place, block in places.items()}
 
     @cached_property
