@@ -15,18 +15,9 @@ from metrale_lab import meanings
 from metrale_lab.arguments import text
 from metrale_lab.errors import ExpectationFailed, ExpectSyntaxError
 from metrale_lab.meanings import ExpectSource, Found, Meaning, Named
+from metrale_lab.trace.tables.prefix import MISS_REASONS
+from metrale_lab.trace.tables.requests import FINISH_REASONS
 
-MISS_REASONS = (
-    "different_token",
-    "block_not_full",
-    "last_token",
-    "evicted",
-    "other_adapter",
-    "no_snapshot",
-    "never_seen",
-    "caching_off",
-)
-FINISH_REASONS = ("stop", "length", "cancelled", "timeout", "error")
 SENTENCES = (
     "{b} reuses [at least|at most|exactly] N blocks|tokens [of {a}]",
     f"{{a}} misses because {'|'.join(MISS_REASONS)}",
