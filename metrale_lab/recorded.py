@@ -17,42 +17,11 @@ from metrale_lab.trace.state import LabState
 from metrale_lab.trace.tables import Frames
 from metrale_lab.trace.tables.explanation import Explanation
 from metrale_lab.views.dashboard import Widgets
+from metrale_lab.views.moment import HeldRecorder
 from metrale_lab.views.plots import Plots
 from metrale_lab.views.recorded_lab import RecordedLab
 
 TextOf = Callable[[Sequence[int]], str]
-
-
-class FrozenRecording:
-    """One moment of a recorder, behind the part of its face that readers use."""
-
-    def __init__(self, view: RecordView) -> None:
-        self._view = view
-
-    def view(self) -> RecordView:
-        """The moment."""
-        return self._view
-
-    def state(self) -> LabState:
-        """The state at that moment."""
-        return self._view.state
-
-    def state_at(self, step: int) -> LabState:
-        """The state right after tick `step`; `TraceIncomplete` when its events are gone."""
-        return self._view.state_at(step)
-
-    def events(self, kind: type | tuple[type, ...] | None = None, since: int = 0) -> list[Any]:
-        """The events from number `since` on, of the given kinds (None: all)."""
-        return self._view.events(kind, since)
-
-    def history(self) -> Any:
-        """The pool and the queue after each tick."""
-        return self._view.history
-
-    @property
-    def dropped(self) -> int:
-        """Events that were overwritten before that moment."""
-        return self._view.dropped
 
 
 class Trace:
@@ -68,7 +37,7 @@ class Trace:
         laws: Sequence[tuple[str, bool, str]] = (),
         text_of: TextOf | None = None,
     ) -> None:
-        self.recorder = FrozenRecording(view)
+        self.recorder = HeldRecorder(view)
         self.attrs = dict(attrs)
         self.name = str(attrs.get("model", "trace"))
         self._laws = list(laws)
