@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from metrale_lab.arguments import instance, integer
 from metrale_lab.engine.checks import checked_ids
 from metrale_lab.engine.core import TransformerCore
+from metrale_lab.engine.ending import attempt_each
 from metrale_lab.engine.feed import PrefixReclaim
 from metrale_lab.engine.sequence import SequenceState
 from metrale_lab.engine.traits import ModelLifecycle
@@ -125,16 +127,26 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
         self._tell_memory()
 
     def teardown(self) -> None:
-        """Free all sequences, empty the cache, give memory back. A second call does nothing."""
+        """Free all sequences, empty the cache, give memory back. A second call does nothing.
+
+        Every step is attempted, whatever the one before did; then the first failure is raised.
+        """
         self._enter()
         if self._steps is None:
             return
-        for seq in list(self.sequences.values()):
-            self.free_sequence(seq)
-        self.allocator.reset()
-        self._stream.close()
-        self._steps.close()
-        self._steps = None
+        live = list(self.sequences.values())
+        try:
+            attempt_each(
+                [
+                    ("waiting for the device", self._last_stream.synchronize),
+                    *(("freeing a sequence", partial(self.free_sequence, seq)) for seq in live),
+                    ("emptying the cache", self.allocator.reset),
+                    ("closing the stream", self._stream.close),
+                    ("dropping captures and staging memory", self._steps.close),
+                ]
+            )
+        finally:
+            self._steps = None
 
     def _open(self, budget_tokens: int | None) -> SequenceState:
         self._enter()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from metrale_lab.arguments import integer
 from metrale_lab.engine import Model
+from metrale_lab.engine.ending import Step, attempt_each
 from metrale_lab.errors import EngineBusy
 from metrale_lab.scheduler.admission import Admission
 from metrale_lab.scheduler.commit import Commit, Tokenizer
@@ -256,11 +257,12 @@ class Scheduler:
         self._inbox.close()
 
     def close(self) -> None:
-        """Cancel what is left and free the router's rings."""
+        """Cancel what is left and free the router's rings; both are attempted."""
         self.refuse_requests()
+        steps: list[Step] = [("freeing the rings", self.router.close)]
         if not self.idle:
-            self.cancel_all()
-        self.router.close()
+            steps.insert(0, ("cancelling what is left", self.cancel_all))
+        attempt_each(steps)
 
     def _fail_everything(self, error: Exception) -> None:
         self.faults.add("tick", error)
