@@ -94,7 +94,7 @@ def default_num_blocks(
 
 def block_bytes(spec: ModelSpec, block_size: int, kv_dtype: torch.dtype) -> int:
     """Bytes of one block index over all layers, K and V."""
-    values = block_size * spec.num_kv_heads * spec.head_dim * spec.num_layers * 2
+    values = block_size * spec.num_kv_heads * spec.head_dim * spec.attention_layers * 2
     return values * kv_dtype.itemsize
 
 
@@ -166,6 +166,8 @@ def _engine_settings(config: LabConfig) -> EngineSettings:
         max_seq_len=_number(config.max_seq_len),
         dtype=DTYPES[config.dtype],
         kv_dtype=DTYPES[config.kv_dtype],
+        ssm_slots=config.ssm_slots,
+        snapshot_slots=config.snapshot_slots,
         prefix_cache=config.prefix_cache,
         poison=config.poison,
     )

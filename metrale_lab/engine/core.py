@@ -46,8 +46,8 @@ class TransformerCore:
         self.tree = PrefixTree(settings.block_size, emit) if settings.prefix_cache else None
         self.allocator = BlockAllocator(self.pool, self.tree, emit)
         self.sequences: dict[int, SequenceState] = {}
-        self.slots = RowSlots(settings.max_batch)
         self._steps: Steps | None = self._make_steps(loaded, emit)
+        self.slots = RowSlots(self._steps.states.slots)
         self._stream = self._last_stream = device.create_stream("model")
         self._block_bytes = self._steps.pools.block_bytes
         self._next_id = 0
@@ -85,13 +85,14 @@ class TransformerCore:
         return self._stream
 
     def memory_parts(self) -> dict[str, int]:
-        """Bytes of weights, workspace and captures, and of one KV block over all layers."""
+        """Bytes of weights, workspace, state slots, captures, and one KV block over all layers."""
         if self._steps is None:
-            return dict.fromkeys(("weights", "workspace", "kv_block", "graphs"), 0)
+            return dict.fromkeys(("weights", "workspace", "kv_block", "slots", "graphs"), 0)
         return {
             "weights": self.steps.network.weights.nbytes,
             "workspace": self.steps.workspace_bytes,
             "kv_block": self.steps.pools.block_bytes,
+            "slots": self.steps.states.slots * self.steps.states.slot_bytes,
             "graphs": self.steps.graphs.nbytes,
         }
 

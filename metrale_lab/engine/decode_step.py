@@ -21,8 +21,8 @@ from metrale_lab.layers import PagedStep, hidden_states, scores
 class DecodeStep:
     """Ids from the host or the feed cells, through the network, to scores.
 
-    Rows beyond the batch pad it to the captured width: they write the dummy block and read one
-    position of it.
+    Rows beyond the batch pad it to the captured width: they write the dummy block and the dummy
+    slot, and read one position of the block and the slot's empty state.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class DecodeStep:
                 "sources": Part("int64", (rows,)),  # feed cell, -1 = `ids` counts
                 "positions": Part("int64", (rows,)),
                 "tables": Part("int64", (rows, network.max_blocks)),
+                "slots": Part("int64", (rows,)),  # state slot of a hybrid
             },
         )
         self._functions: dict[int, StepFunction] = {}
@@ -57,6 +58,8 @@ class DecodeStep:
             staging["sources"][:rows], staging["sources"][rows:] = sources, -1
             staging["positions"][:rows] = [seq.seq_len for seq in seqs]
             staging["positions"][rows:] = 0
+            staging["slots"][:rows] = [seq.slot_idx for seq in seqs]
+            staging["slots"][rows:] = self._network.states.dummy_slot
             staging["tables"][:] = self._network.pools.dummy_block
             for row, seq in enumerate(seqs):
                 staging["tables"][row, : len(seq.block_table)] = seq.block_table
@@ -65,14 +68,14 @@ class DecodeStep:
 
     def _function(self, width: int) -> StepFunction:
         if width not in self._functions:
-            names = ("ids", "sources", "positions", "tables")
-            buffers = [self.inputs.tensor(name) for name in names]
-            pools = self._network.pools
+            names = ("ids", "sources", "positions", "tables", "slots")
+            buffers = [self.inputs.tensor(name)[:width] for name in names]
+            pools, states = self._network.pools, self._network.states
             self._functions[width] = StepFunction(
                 key=f"decode {width}",
                 rows=width,
                 function=self._forward,
-                buffers=[*(one[:width] for one in buffers), self._cells, pools.k, pools.v],
+                buffers=[*buffers, self._cells, pools.k, pools.v, states.h, states.conv],
                 outputs=[self._logits.rows(width)],
                 make_harmless=self._make_harmless,
             )
@@ -83,6 +86,7 @@ class DecodeStep:
             self.inputs.tensor(name).zero_()
         self.inputs.tensor("sources").fill_(-1)
         self.inputs.tensor("tables").fill_(self._network.pools.dummy_block)
+        self.inputs.tensor("slots").fill_(self._network.states.dummy_slot)
 
     def _forward(
         self,
@@ -90,9 +94,12 @@ class DecodeStep:
         sources: Tensor,  # [rows]
         positions: Tensor,  # [rows]
         tables: Tensor,  # [rows, max_blocks]
+        slots: Tensor,  # [rows]
         cells: Tensor,
         k: Tensor,
         v: Tensor,
+        h: Tensor,
+        conv: Tensor,
     ) -> list[Tensor]:
         net = self._network
         fed = cells[sources.clamp(min=0)].to(torch.int64)

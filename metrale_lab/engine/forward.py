@@ -55,7 +55,7 @@ class TransformerForward(TransformerCore, ModelForward):
             if self._is_fresh(seq):
                 ids = ids[self._attach_prefix(ids, seq, needs_logits=True) :]
             self._grow(seq, seq.seq_len + len(ids), "prefill", chosen)
-            logits = self.steps.prefill.launch(ids, seq.seq_len, seq.block_table, chosen)
+            logits = self.steps.prefill.launch(ids, seq, chosen)
             self._settle_if(stream is None, logits, chosen)
         self._advance(seq, ids)
         seq.prompt_len = seq.seq_len

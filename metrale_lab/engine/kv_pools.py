@@ -20,7 +20,7 @@ class KvPools:
     Attributes
     ----------
     k, v : Tensor
-        `[layers, num_blocks + 1, block_size, kv_heads, head_dim]`.
+        `[attention layers, num_blocks + 1, block_size, kv_heads, head_dim]`.
     dummy_block : int
         The last index. Padding rows write there, and unused table entries name it.
     block_bytes : int
@@ -30,7 +30,7 @@ class KvPools:
     def __init__(self, spec: ModelSpec, settings: EngineSettings, device: torch.device) -> None:
         self.dummy_block = settings.num_blocks
         shape = (
-            spec.num_layers,
+            spec.attention_layers,
             settings.num_blocks + 1,
             settings.block_size,
             spec.num_kv_heads,
@@ -38,7 +38,7 @@ class KvPools:
         )
         self.k = torch.zeros(shape, dtype=settings.kv_dtype, device=device)
         self.v = torch.zeros(shape, dtype=settings.kv_dtype, device=device)
-        self._sides = (_bits(self.k), _bits(self.v))
+        self._sides = (as_bits(self.k), as_bits(self.v))
         self._fresh = -1 if settings.poison else 0  # all bits set is NaN in every float format
         self.block_bytes = 2 * self.k[:, 0].numel() * self.k.element_size()
         if settings.poison:
@@ -56,7 +56,7 @@ class KvPools:
         stream.enqueue(fill)
 
 
-def _bits(pool: Tensor) -> Any:
+def as_bits(pool: Tensor) -> Any:
     """The pool as integers; numpy on a CPU, where small writes should keep the GIL."""
     bits = pool.view(_BITS[pool.element_size()])
     return bits.numpy() if bits.device.type == "cpu" else bits

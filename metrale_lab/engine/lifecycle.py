@@ -42,6 +42,7 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
         if instance("seq", seq, SequenceState).freed:
             return
         self._owned(seq)
+        self._empty_slot(seq)
         self.slots.leave(seq)
         seq.acquired_adapter_slot = -1
         self.allocator.release_nodes(seq.held_nodes)
@@ -56,7 +57,12 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
 
     def compact_sequence(self, seq: SequenceState, new_slot: int) -> None:
         self._enter()
-        self.slots.move(self._owned(seq), integer("new_slot", new_slot, 0, self.slots.total - 1))
+        old = self._owned(seq).slot_idx
+        self.slots.move(seq, integer("new_slot", new_slot, 0, self.slots.total - 1))
+        states = self.steps.states
+        if old is not None and old != new_slot and states.slot_bytes:
+            states.enqueue_move(old, new_slot, self._last_stream)
+            self._last_stream.synchronize()
 
     def detach_slot_for_reuse(self, seq: SequenceState) -> None:
         self._enter()
@@ -152,11 +158,17 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
         self._enter()
         slot = self.slots.peek()
         seq = SequenceState(self._next_id, slot, budget_tokens)
+        self.steps.states.enqueue_start(slot, self._last_stream)
         self.slots.take(seq)
         self._next_id += 1
         self.sequences[seq.id] = seq
         self._emit(SequenceOpened(seq.id, slot, seq.adapter_slot, seq.adapter_id))
         return seq
+
+    def _empty_slot(self, seq: SequenceState) -> None:
+        slot = seq.slot_idx
+        if slot is not None and self.slots.owner(slot) is seq:
+            self.steps.states.enqueue_end(slot, self._last_stream)
 
     def _adapter_id(self, adapter_slot: int) -> int:
         """Identity in the prefix cache of what an adapter slot names; there are no adapters yet."""

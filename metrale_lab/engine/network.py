@@ -1,4 +1,4 @@
-"""Weights, rotary table and K/V pools: what every step reads besides its inputs."""
+"""Weights, rotary table, K/V pools and states: what every step reads besides its inputs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from metrale_lab.device.base import Device
 from metrale_lab.engine.kv_pools import KvPools
 from metrale_lab.engine.settings import EngineSettings
+from metrale_lab.engine.state_pools import StatePools
 from metrale_lab.layers import DecoderWeights, RotaryTable, gather_weights, rotary_table
 from metrale_lab.weights import LoadedModel, ModelSpec, rope_frequencies
 
@@ -23,6 +24,7 @@ class Network:
     weights: DecoderWeights
     rotary: RotaryTable
     pools: KvPools
+    states: StatePools
     block_size: int
     max_blocks: int  # of one sequence
     max_seq_len: int
@@ -34,9 +36,9 @@ class Network:
 
     @property
     def fixed_bytes(self) -> int:
-        """Bytes of the rotary table and the dummy block."""
+        """Bytes of the rotary table, the dummy block and the dummy slot."""
         table = 2 * self.rotary.cos.numel() * self.rotary.cos.element_size()
-        return table + self.pools.block_bytes
+        return table + self.pools.block_bytes + self.states.slot_bytes
 
 
 def build_network(loaded: LoadedModel, settings: EngineSettings, device: Device) -> Network:
@@ -50,6 +52,7 @@ def build_network(loaded: LoadedModel, settings: EngineSettings, device: Device)
             weights=gather_weights(spec, loaded.tensors, settings.dtype, target),
             rotary=rotary_table(frequencies, attention_factor, settings.max_seq_len, target),
             pools=KvPools(spec, settings, target),
+            states=StatePools(spec, settings, target),
             block_size=settings.block_size,
             max_blocks=settings.max_blocks_per_sequence,
             max_seq_len=settings.max_seq_len,

@@ -12,6 +12,7 @@ from metrale_lab.device.base import Stream
 from metrale_lab.engine.logits import LogitsBuffer, StepLogits
 from metrale_lab.engine.network import Network
 from metrale_lab.engine.runner import StepFunction, StepRunner
+from metrale_lab.engine.sequence import SequenceState
 from metrale_lab.engine.step_inputs import Part, StepInputs
 from metrale_lab.layers import PagedStep, hidden_states, scores
 
@@ -32,29 +33,32 @@ class PrefillStep:
             {
                 "count": Part("int64", (1,)),
                 "start": Part("int64", (1,)),
+                "write_from": Part("int64", (1,)),  # earlier positions lie in shared blocks
+                "slot": Part("int64", (1,)),
                 "ids": Part("int64", (network.max_seq_len,)),
                 "table": Part("int64", (network.max_blocks,)),
             },
         )
-        names = ("count", "start", "ids", "table")
+        names = ("count", "start", "write_from", "slot", "ids", "table")
+        pools, states = network.pools, network.states
         self._step = StepFunction(
             key="prefill",
             rows=1,
             function=self._forward,
-            buffers=[*map(self.inputs.tensor, names), network.pools.k, network.pools.v],
+            buffers=[*map(self.inputs.tensor, names), pools.k, pools.v, states.h, states.conv],
             outputs=[logits.rows(1)],
             make_harmless=self._make_harmless,
         )
 
-    def launch(
-        self, tokens: Sequence[int], start: int, table: Sequence[int], stream: Stream
-    ) -> StepLogits:
-        """Enqueue the step for tokens at positions from `start` on; scores `[vocab]`."""
+    def launch(self, tokens: Sequence[int], seq: SequenceState, stream: Stream) -> StepLogits:
+        """Enqueue the step for tokens at positions from `seq_len` on; scores `[vocab]`."""
+        start, table = seq.seq_len, seq.block_table
         self._logits.make_room()
         one_shape = self._network.device.name != "cpu"
         run, key = self._runner.prepare(self._step, stream, capturable=not one_shape)
         with self.inputs.writing(stream) as staging:
             staging["count"][0], staging["start"][0] = len(tokens), start
+            staging["write_from"][0], staging["slot"][0] = seq.cached_prefix_tokens, seq.slot_idx
             staging["ids"][: len(tokens)] = tokens
             staging["table"][: len(table)] = table
             staging["table"][len(table) :] = self._network.pools.dummy_block
@@ -64,6 +68,8 @@ class PrefillStep:
     def _make_harmless(self) -> None:
         self.inputs.tensor("count").fill_(2)
         self.inputs.tensor("start").zero_()
+        self.inputs.tensor("write_from").zero_()
+        self.inputs.tensor("slot").fill_(self._network.states.dummy_slot)
         self.inputs.tensor("ids").zero_()
         self.inputs.tensor("table").fill_(self._network.pools.dummy_block)
 
@@ -71,10 +77,14 @@ class PrefillStep:
         self,
         count: Tensor,  # [1]
         start: Tensor,  # [1]
+        write_from: Tensor,  # [1]
+        slot: Tensor,  # [1]
         ids: Tensor,  # [max_seq_len]
         table: Tensor,  # [max_blocks]
         k: Tensor,
         v: Tensor,
+        h: Tensor,
+        conv: Tensor,
     ) -> list[Tensor]:
         net, size = self._network, self._network.block_size
         tokens = count[0]

@@ -23,6 +23,10 @@ class EngineSettings:
         Longest sequence in tokens.
     dtype, kv_dtype : torch.dtype
         Of weights and activations, and of the K/V pools.
+    ssm_slots : int or None
+        State slots of a hybrid, which limit its live sequences. None: `max_batch` + 1.
+    snapshot_slots : int
+        Snapshots of hybrid states that the prefix cache may keep.
     prefix_cache : bool
         Whether written blocks are kept for reuse.
     poison : bool
@@ -37,6 +41,8 @@ class EngineSettings:
     max_seq_len: int = 2048
     dtype: torch.dtype = torch.float32
     kv_dtype: torch.dtype = torch.float32
+    ssm_slots: int | None = None
+    snapshot_slots: int = 16
     prefix_cache: bool = True
     poison: bool = False
     capture: bool = True
@@ -45,6 +51,15 @@ class EngineSettings:
         for name in ("num_blocks", "block_size", "max_batch", "max_seq_len"):
             if (value := getattr(self, name)) < 1:
                 raise InvalidConfig(f"{name}={value}: allowed is 1 or more.")
+        if self.state_slots < 1:
+            raise InvalidConfig(f"ssm_slots={self.ssm_slots}: allowed is 1 or more, or None.")
+        if self.snapshot_slots < 0:
+            raise InvalidConfig(f"snapshot_slots={self.snapshot_slots}: allowed is 0 or more.")
+
+    @property
+    def state_slots(self) -> int:
+        """State slots that a hybrid has, the dummy slot not counted."""
+        return self.max_batch + 1 if self.ssm_slots is None else self.ssm_slots
 
     @property
     def max_blocks_per_sequence(self) -> int:

@@ -28,7 +28,7 @@ class Steps:
     ) -> None:
         rows = padded_width(settings.max_batch)
         self.network = build_network(loaded, settings, device)
-        self.pools = self.network.pools
+        self.pools, self.states = self.network.pools, self.network.states
         self.graphs = GraphCache(settings.max_batch, emit)
         self.logits = LogitsBuffer(device, rows, loaded.spec.vocab_size, settings.dtype)
         self.cells = torch.zeros(rows + 1, dtype=torch.int32, device=device.torch_device)

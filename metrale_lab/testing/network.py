@@ -49,6 +49,25 @@ class TagPools:
         stream.enqueue(fill)
 
 
+class TagStates:
+    """The slots of a network that keeps no state in them."""
+
+    slot_bytes = 0
+
+    def __init__(self, slots: int) -> None:
+        self.slots = self.dummy_slot = slots
+        self.h = self.conv = torch.zeros(0)
+
+    def enqueue_start(self, slot: int, stream: Stream) -> None:
+        """Nothing to make empty."""
+
+    def enqueue_end(self, slot: int, stream: Stream) -> None:
+        """Nothing to forget."""
+
+    def enqueue_move(self, slot: int, new_slot: int, stream: Stream) -> None:
+        """Nothing to move."""
+
+
 class NoWeights(NamedTuple):
     """What a network without weights has of them."""
 
@@ -74,6 +93,7 @@ class TagNetwork:
 
     device: Device
     pools: TagPools
+    states: TagStates
     vocab_size: int
     block_size: int
     max_blocks: int
@@ -111,9 +131,12 @@ class TagDecodeStep(DecodeStep):
         sources: Tensor,
         positions: Tensor,
         tables: Tensor,
+        slots: Tensor,
         cells: Tensor,
         k: Tensor,
         v: Tensor,
+        h: Tensor,
+        conv: Tensor,
     ) -> list[Tensor]:
         net: Any = self._network
         fed = cells.numpy()[np.maximum(sources.numpy(), 0)]
@@ -132,7 +155,17 @@ class TagPrefillStep(PrefillStep):
     """A chunk of tags, and the scores of its last position."""
 
     def _forward(
-        self, count: Tensor, start: Tensor, ids: Tensor, table: Tensor, k: Tensor, v: Tensor
+        self,
+        count: Tensor,
+        start: Tensor,
+        write_from: Tensor,
+        slot: Tensor,
+        ids: Tensor,
+        table: Tensor,
+        k: Tensor,
+        v: Tensor,
+        h: Tensor,
+        conv: Tensor,
     ) -> list[Tensor]:
         net: Any = self._network
         size = int(count[0])
@@ -151,9 +184,11 @@ class TagSteps:
         self, vocab_size: int, settings: EngineSettings, device: Device, emit: Observer
     ) -> None:
         self.pools = TagPools(settings.num_blocks, settings.block_size)
+        self.states = TagStates(settings.max_batch)
         self.network = TagNetwork(
             device,
             self.pools,
+            self.states,
             vocab_size,
             settings.block_size,
             settings.max_blocks_per_sequence,

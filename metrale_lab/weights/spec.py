@@ -1,4 +1,4 @@
-"""What a dense decoder looks like: sizes, rotary embedding, and where its biases and norms are."""
+"""What a decoder looks like: sizes, rotary embedding, layer kinds, where biases and norms are."""
 
 from __future__ import annotations
 
@@ -49,13 +49,64 @@ class RopeScaling:
 
 
 @dataclass(frozen=True, slots=True)
+class LinearSpec:
+    """Sizes of a hybrid's linear layers, which keep a state of fixed size in place of K and V.
+
+    Attributes
+    ----------
+    kind : {"gated_delta"}
+        The recurrence.
+    key_heads, value_heads : int
+        Value head `h` uses key head `h // (value_heads // key_heads)`.
+    key_dim, value_dim : int
+        Widths of one head.
+    conv_kernel : int
+        Inputs that the causal convolution sees, the current one included.
+    """
+
+    kind: str
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    conv_kernel: int
+
+    @property
+    def key_width(self) -> int:
+        """Width of all key heads."""
+        return self.key_heads * self.key_dim
+
+    @property
+    def value_width(self) -> int:
+        """Width of all value heads."""
+        return self.value_heads * self.value_dim
+
+    @property
+    def channels(self) -> int:
+        """Channels of the convolution: queries, keys, values."""
+        return 2 * self.key_width + self.value_width
+
+    @property
+    def state_shape(self) -> tuple[int, int, int]:
+        """Of the recurrent state of one layer and sequence."""
+        return self.value_heads, self.key_dim, self.value_dim
+
+    @property
+    def window_shape(self) -> tuple[int, int]:
+        """Of the convolution's past inputs, one layer and sequence."""
+        return self.channels, self.conv_kernel - 1
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """Sizes and features of a dense decoder with grouped-query attention and a gated MLP.
+    """Sizes and features of a decoder with grouped-query attention and a gated MLP.
+
+    In a hybrid some layers have a linear recurrence in place of the attention.
 
     Attributes
     ----------
     architecture, name : str
-        "llama", "qwen2" or "qwen3"; the model's own name, for people.
+        One of `ARCHITECTURES`; the model's own name, for people.
     vocab_size : int
         Rows of the embedding; the tokenizer may know fewer.
     hidden_size, intermediate_size, head_dim : int
@@ -74,6 +125,14 @@ class ModelSpec:
         Bias on q, k and v; an RMS norm on each query and key head; embedding used as head.
     dtype : torch.dtype
         Of the loaded tensors.
+    linear : LinearSpec or None
+        A hybrid's linear layers.
+    linear_layers : tuple of int
+        Which layers are linear; the others attend.
+    rotary_dim : int or None
+        Leading dimensions of a head that are turned; None: all of them.
+    gated_attention : bool
+        The attention's output is multiplied by the sigmoid of a gate that stands beside the query.
     """
 
     architecture: str
@@ -93,38 +152,74 @@ class ModelSpec:
     qk_norm: bool
     tied_head: bool
     dtype: torch.dtype = torch.float32
+    linear: LinearSpec | None = None
+    linear_layers: tuple[int, ...] = ()
+    rotary_dim: int | None = None
+    gated_attention: bool = False
+
+    @property
+    def attention_layers(self) -> int:
+        """How many layers have K and V."""
+        return self.num_layers - len(self.linear_layers)
+
+    @property
+    def turned(self) -> int:
+        """Leading dimensions of a head that the rotary embedding turns."""
+        return self.head_dim if self.rotary_dim is None else self.rotary_dim
 
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
         """Canonical name and shape ([out, in]) of every tensor that such a model has."""
         shapes: dict[str, tuple[int, ...]] = {"embed": (self.vocab_size, self.hidden_size)}
         for layer in range(self.num_layers):
-            for name, shape in self._layer_shapes().items():
+            for name, shape in self._layer_shapes(layer).items():
                 shapes[f"layers.{layer}.{name}"] = shape
         shapes["norm"] = (self.hidden_size,)
         if not self.tied_head:
             shapes["head"] = (self.vocab_size, self.hidden_size)
         return shapes
 
-    def _layer_shapes(self) -> dict[str, tuple[int, ...]]:
+    def _layer_shapes(self, layer: int) -> dict[str, tuple[int, ...]]:
         hidden, mlp = self.hidden_size, self.intermediate_size
-        q_width = self.num_q_heads * self.head_dim
-        kv_width = self.num_kv_heads * self.head_dim
-        shapes: dict[str, tuple[int, ...]] = {
+        is_linear = self.linear is not None and layer in self.linear_layers
+        mixer = self._linear_shapes() if is_linear else self._attention_shapes()
+        return {
             "attn_norm": (hidden,),
-            "q": (q_width, hidden),
-            "k": (kv_width, hidden),
-            "v": (kv_width, hidden),
-            "o": (hidden, q_width),
             "mlp_norm": (hidden,),
             "gate": (mlp, hidden),
             "up": (mlp, hidden),
             "down": (hidden, mlp),
+        } | mixer
+
+    def _attention_shapes(self) -> dict[str, tuple[int, ...]]:
+        hidden = self.hidden_size
+        q_width = self.num_q_heads * self.head_dim
+        kv_width = self.num_kv_heads * self.head_dim
+        shapes: dict[str, tuple[int, ...]] = {
+            "q": (q_width * (2 if self.gated_attention else 1), hidden),
+            "k": (kv_width, hidden),
+            "v": (kv_width, hidden),
+            "o": (hidden, q_width),
         }
         if self.attention_bias:
             shapes |= {"q_bias": (q_width,), "k_bias": (kv_width,), "v_bias": (kv_width,)}
         if self.qk_norm:
             shapes |= {"q_norm": (self.head_dim,), "k_norm": (self.head_dim,)}
         return shapes
+
+    def _linear_shapes(self) -> dict[str, tuple[int, ...]]:
+        linear, hidden = self.linear, self.hidden_size
+        assert linear is not None
+        return {
+            "delta_qkv": (linear.channels, hidden),
+            "delta_z": (linear.value_width, hidden),
+            "delta_b": (linear.value_heads, hidden),
+            "delta_a": (linear.value_heads, hidden),
+            "conv": (linear.channels, 1, linear.conv_kernel),
+            "decay_log": (linear.value_heads,),
+            "decay_bias": (linear.value_heads,),
+            "delta_norm": (linear.value_dim,),
+            "delta_out": (hidden, linear.value_width),
+        }
 
 
 def check_heads(source: str, q_heads: int, kv_heads: int, head_dim: int) -> None:

@@ -16,7 +16,7 @@ LAYERS, BLOCKS, SIZE, HEADS, DIM = 12, 5, 16, 2, 32
 
 
 def pools(**settings: Any) -> KvPools:
-    spec: Any = SimpleNamespace(num_layers=LAYERS, num_kv_heads=HEADS, head_dim=DIM)
+    spec: Any = SimpleNamespace(attention_layers=LAYERS, num_kv_heads=HEADS, head_dim=DIM)
     sizes = {"num_blocks": BLOCKS, "block_size": SIZE, "max_batch": 1, "max_seq_len": 64}
     return KvPools(spec, EngineSettings(**(sizes | settings)), torch.device("cpu"))
 
