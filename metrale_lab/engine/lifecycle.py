@@ -43,7 +43,7 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
             return
         self._owned(seq)
         self._empty_slot(seq)
-        seq.slot.release()
+        self.slots.leave(seq)
         seq.acquired_adapter_slot = -1
         self.allocator.release_nodes(seq.held_nodes)
         seq.held_nodes = []
@@ -57,18 +57,16 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
 
     def compact_sequence(self, seq: SequenceState, new_slot: int) -> None:
         self._enter()
-        new_slot = integer("new_slot", new_slot, 0, self.slots.total - 1)
-        if self._owned(seq).slot_idx == new_slot:
-            return
-        with self.slots.moving(seq.slot, new_slot, self._is_retired) as old:
-            if self.steps.states.slot_bytes:
-                self.steps.states.enqueue_move(old, new_slot, self._last_stream)
-                self._last_stream.synchronize()  # the old slot is free after this
+        old = self._owned(seq).slot_idx
+        self.slots.move(seq, integer("new_slot", new_slot, 0, self.slots.total - 1))
+        states = self.steps.states
+        if old is not None and old != new_slot and states.slot_bytes:
+            states.enqueue_move(old, new_slot, self._last_stream)
+            self._last_stream.synchronize()
 
     def detach_slot_for_reuse(self, seq: SequenceState) -> None:
         self._enter()
-        self._empty_slot(self._owned(seq))
-        seq.slot.detach()
+        self.slots.leave(self._owned(seq))
 
     def num_free_blocks(self) -> int:
         return self.pool.free
@@ -121,7 +119,6 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
                 f"reset_ids: {len(self.sequences)} sequences are live. Free them first."
             )
         self.allocator.reset()
-        self.slots.reset()
         self._next_id = 0
 
     def observe(self, emit: Observer) -> None:
@@ -132,7 +129,6 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
         self.reset_ids()
         self._emit = emit
         self.allocator.observe(emit)
-        self.slots.observe(emit)
         self.steps.graphs.observe(emit)
         self._tell_memory()
 
@@ -160,21 +156,19 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
 
     def _open(self, budget_tokens: int | None) -> SequenceState:
         self._enter()
-        with self.slots.opening(self._next_id) as guard:
-            self.steps.states.enqueue_start(guard.claimed.slot, self._last_stream)
-            seq = SequenceState(self._next_id, guard, budget_tokens)
+        slot = self.slots.peek()
+        seq = SequenceState(self._next_id, slot, budget_tokens)
+        self.steps.states.enqueue_start(slot, self._last_stream)
+        self.slots.take(seq)
         self._next_id += 1
         self.sequences[seq.id] = seq
-        self._emit(SequenceOpened(seq.id, guard.claimed.slot, seq.adapter_slot, seq.adapter_id))
+        self._emit(SequenceOpened(seq.id, slot, seq.adapter_slot, seq.adapter_id))
         return seq
 
     def _empty_slot(self, seq: SequenceState) -> None:
         slot = seq.slot_idx
-        if slot is not None and self.slots.owner(slot) == seq.id:
+        if slot is not None and self.slots.owner(slot) is seq:
             self.steps.states.enqueue_end(slot, self._last_stream)
-
-    def _is_retired(self, sequence: int) -> bool:
-        return self.sequences[sequence].retired
 
     def _adapter_id(self, adapter_slot: int) -> int:
         """Identity in the prefix cache of what an adapter slot names; there are no adapters yet."""

@@ -68,19 +68,6 @@ class SequenceClosed(NamedTuple):
     sequence: int
 
 
-class SlotEvent(NamedTuple):
-    """A slot of sequences changed. Emitted by `cache.slots`.
-
-    `kind`: alloc (off the free list), compact (the sequence moved to `to_slot`, and `slot` is free
-    again), detach (the sequence let go of it), free (back on the free list).
-    """
-
-    kind: str
-    slot: int
-    to_slot: int  # compact only, else NONE
-    sequence: int
-
-
 class NodeAdded(NamedTuple):
     """The prefix tree stored a block. Emitted by `cache.tree`."""
 
@@ -313,11 +300,31 @@ class GraphReplayed(NamedTuple):
 class MemoryPart(NamedTuple):
     """The size of a part of the engine's memory. Emitted when it changes.
 
-    `part`: weights, workspace, kv_block (bytes of ONE block index over all layers), graphs.
+    `part`: weights, workspace, kv_block (bytes of ONE block index over all layers), graphs,
+    adapters.
     """
 
     part: str
     nbytes: int
+
+
+class AdapterEvent(NamedTuple):
+    """An adapter slot changed. Emitted by `cache.adapters`.
+
+    `kind`: add (a slot more, free), load, acquire (a user more), release (a user less), drain
+    (unloaded or replaced while it has users), unload (the slot is free).
+    """
+
+    kind: str
+    slot: int
+    name: str  # "" = free
+    generation: int  # the n-th load of its name
+    adapter_id: int  # identity in the prefix cache
+    state: str  # free, loaded, draining
+    users: int  # after the change
+    rank: int
+    nbytes: int  # of its factors
+    sequence: int  # acquire, release: whose use it is; NONE = a request's own, or nobody's
 
 
 class EngineFault(NamedTuple):
@@ -339,7 +346,6 @@ Event = (
     | SequenceBound
     | SequenceAdvanced
     | SequenceClosed
-    | SlotEvent
     | NodeAdded
     | NodeChanged
     | NodeRemoved
@@ -361,6 +367,7 @@ Event = (
     | GraphCaptured
     | GraphReplayed
     | MemoryPart
+    | AdapterEvent
     | EngineFault
     | CacheDropped
 )

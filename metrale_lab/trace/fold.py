@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from metrale_lab.trace import events as ev
+from metrale_lab.trace import fold_adapters as adapters
 from metrale_lab.trace import fold_blocks as blocks
 from metrale_lab.trace import fold_requests as requests
 from metrale_lab.trace import fold_steps as steps
@@ -58,7 +59,6 @@ _HANDLERS: dict[type, Callable[[LabState, Any, float, int], None]] = {
     ev.SequenceBound: requests.on_bound,
     ev.SequenceAdvanced: blocks.on_advanced,
     ev.SequenceClosed: blocks.on_closed,
-    ev.SlotEvent: blocks.on_slot,
     ev.NodeAdded: blocks.on_node_added,
     ev.NodeChanged: blocks.on_node_changed,
     ev.NodeRemoved: blocks.on_node_removed,
@@ -80,6 +80,7 @@ _HANDLERS: dict[type, Callable[[LabState, Any, float, int], None]] = {
     ev.GraphCaptured: steps.on_captured,
     ev.GraphReplayed: steps.on_replayed,
     ev.MemoryPart: steps.on_memory,
+    ev.AdapterEvent: adapters.on_adapter,
     ev.EngineFault: steps.on_fault,
     ev.CacheDropped: steps.on_cache_dropped,
 }

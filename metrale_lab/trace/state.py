@@ -232,6 +232,20 @@ class GraphState:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class AdapterState:
+    """One adapter slot."""
+
+    slot: int
+    name: str  # "" = free
+    generation: int
+    adapter_id: int
+    state: str  # free, loaded, draining
+    users: int
+    rank: int
+    nbytes: int
+
+
 @dataclass(slots=True)
 class LabState:
     """The whole engine after tick `step`; all times are seconds since the lab started."""
@@ -246,6 +260,9 @@ class LabState:
     sequences: dict[int, SequenceView] = field(default_factory=dict[int, SequenceView])
     requests: dict[int, RequestState] = field(default_factory=dict[int, RequestState])
     graphs: dict[str, GraphState] = field(default_factory=dict[str, GraphState])
+    adapters: dict[int, AdapterState] = field(default_factory=dict[int, AdapterState])
+    # Identity in the prefix cache -> name and generation, of every adapter that was ever loaded.
+    adapter_names: dict[int, tuple[str, int]] = field(default_factory=dict[int, tuple[str, int]])
     memory: dict[str, int] = field(default_factory=dict[str, int])  # MemoryPart
     in_flight: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
     counts: dict[str, int] = field(default_factory=dict[str, int])  # blocks per state word
@@ -298,6 +315,8 @@ class LabState:
             dict(self.sequences),
             dict(self.requests),
             dict(self.graphs),
+            dict(self.adapters),
+            dict(self.adapter_names),
             dict(self.memory),
             dict(self.in_flight),
             dict(self.counts),

@@ -55,13 +55,13 @@ class FolderTensors:
 
     def load(self, spec: ModelSpec) -> dict[str, Tensor]:
         """Every tensor of the spec in its dtype; all are checked before the first is read."""
-        wanted = {name: (_hf_name(name), shape) for name, shape in spec.tensor_shapes().items()}
+        wanted = {name: (hf_name(name), shape) for name, shape in spec.tensor_shapes().items()}
         self._refuse_unknown({name for name, _ in wanted.values()}, spec)
         for name, expected in wanted.values():
             found, _ = self._describe(name)
             if found != expected:
                 self._refuse(name, f"has shape {found}; expected {expected}")
-        return {name: self._read(hf_name, spec.dtype) for name, (hf_name, _) in wanted.items()}
+        return {name: self._read(stored, spec.dtype) for name, (stored, _) in wanted.items()}
 
     def _read(self, name: str, dtype: torch.dtype) -> Tensor:
         try:
@@ -111,7 +111,8 @@ def model_from_folder(folder: Path, dtype: torch.dtype | None) -> tuple[ModelSpe
     return dataclasses.replace(spec, dtype=dtype or tensors.dtype), tensors
 
 
-def _hf_name(name: str) -> str:
+def hf_name(name: str) -> str:
+    """What Hugging Face calls a canonical tensor."""
     if name in _TOP:
         return _TOP[name]
     _, layer, part = name.split(".")
