@@ -1,9 +1,10 @@
-"""Bookkeeping of KV blocks (pool, prefix tree and the one allocator over both) and adapters."""
+"""Bookkeeping: pool, prefix tree and their one allocator; slots of sequences and of adapters."""
 
 from metrale_lab.cache.adapters import AdapterSlot, AdapterSlots
 from metrale_lab.cache.allocator import BlockAllocator
 from metrale_lab.cache.nodes import Evicted, Insertion, Match
 from metrale_lab.cache.pool import BlockPool
+from metrale_lab.cache.slots import SlotGuard, SlotPool
 from metrale_lab.cache.tree import PrefixTree
 
 __all__ = [
@@ -15,4 +16,6 @@ __all__ = [
     "Insertion",
     "Match",
     "PrefixTree",
+    "SlotGuard",
+    "SlotPool",
 ]

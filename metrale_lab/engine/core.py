@@ -7,11 +7,11 @@ import threading
 from metrale_lab.arguments import instance
 from metrale_lab.cache.allocator import BlockAllocator
 from metrale_lab.cache.pool import BlockPool
+from metrale_lab.cache.slots import SlotPool
 from metrale_lab.cache.tree import PrefixTree
 from metrale_lab.device.base import Device, Stream
 from metrale_lab.engine.sequence import SequenceState
 from metrale_lab.engine.settings import EngineSettings
-from metrale_lab.engine.slots import RowSlots
 from metrale_lab.engine.step_inputs import StepInputs
 from metrale_lab.engine.steps import Steps
 from metrale_lab.errors import EngineStopped, InvalidRequest, ThreadNotBound
@@ -28,7 +28,7 @@ class TransformerCore:
     pool, tree, allocator : the KV blocks; `tree` is None without a prefix cache
     sequences : dict of int to SequenceState
         The live ones, by id.
-    slots : RowSlots
+    slots : SlotPool
     steps : Steps
         The device side. EngineStopped after `teardown`.
     """
@@ -47,7 +47,7 @@ class TransformerCore:
         self.allocator = BlockAllocator(self.pool, self.tree, emit)
         self.sequences: dict[int, SequenceState] = {}
         self._steps: Steps | None = self._make_steps(loaded, emit)
-        self.slots = RowSlots(self._steps.states.slots)
+        self.slots = SlotPool(self._steps.states.slots, emit)
         self._stream = self._last_stream = device.create_stream("model")
         self._block_bytes = self._steps.pools.block_bytes
         self._next_id = 0

@@ -43,7 +43,7 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
             return
         self._owned(seq)
         self._empty_slot(seq)
-        self.slots.leave(seq)
+        seq.slot.release()
         seq.acquired_adapter_slot = -1
         self.allocator.release_nodes(seq.held_nodes)
         seq.held_nodes = []
@@ -57,16 +57,18 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
 
     def compact_sequence(self, seq: SequenceState, new_slot: int) -> None:
         self._enter()
-        old = self._owned(seq).slot_idx
-        self.slots.move(seq, integer("new_slot", new_slot, 0, self.slots.total - 1))
-        states = self.steps.states
-        if old is not None and old != new_slot and states.slot_bytes:
-            states.enqueue_move(old, new_slot, self._last_stream)
-            self._last_stream.synchronize()
+        new_slot = integer("new_slot", new_slot, 0, self.slots.total - 1)
+        if self._owned(seq).slot_idx == new_slot:
+            return
+        with self.slots.moving(seq.slot, new_slot, self._is_retired) as old:
+            if self.steps.states.slot_bytes:
+                self.steps.states.enqueue_move(old, new_slot, self._last_stream)
+                self._last_stream.synchronize()  # the old slot is free after this
 
     def detach_slot_for_reuse(self, seq: SequenceState) -> None:
         self._enter()
-        self.slots.leave(self._owned(seq))
+        self._empty_slot(self._owned(seq))
+        seq.slot.detach()
 
     def num_free_blocks(self) -> int:
         return self.pool.free
@@ -119,6 +121,7 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
                 f"reset_ids: {len(self.sequences)} sequences are live. Free them first."
             )
         self.allocator.reset()
+        self.slots.reset()
         self._next_id = 0
 
     def observe(self, emit: Observer) -> None:
@@ -129,6 +132,7 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
         self.reset_ids()
         self._emit = emit
         self.allocator.observe(emit)
+        self.slots.observe(emit)
         self.steps.graphs.observe(emit)
         self._tell_memory()
 
@@ -156,19 +160,21 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
 
     def _open(self, budget_tokens: int | None) -> SequenceState:
         self._enter()
-        slot = self.slots.peek()
-        seq = SequenceState(self._next_id, slot, budget_tokens)
-        self.steps.states.enqueue_start(slot, self._last_stream)
-        self.slots.take(seq)
+        with self.slots.opening(self._next_id) as guard:
+            self.steps.states.enqueue_start(guard.claimed.slot, self._last_stream)
+            seq = SequenceState(self._next_id, guard, budget_tokens)
         self._next_id += 1
         self.sequences[seq.id] = seq
-        self._emit(SequenceOpened(seq.id, slot, seq.adapter_slot, seq.adapter_id))
+        self._emit(SequenceOpened(seq.id, guard.claimed.slot, seq.adapter_slot, seq.adapter_id))
         return seq
 
     def _empty_slot(self, seq: SequenceState) -> None:
         slot = seq.slot_idx
-        if slot is not None and self.slots.owner(slot) is seq:
+        if slot is not None and self.slots.owner(slot) == seq.id:
             self.steps.states.enqueue_end(slot, self._last_stream)
+
+    def _is_retired(self, sequence: int) -> bool:
+        return self.sequences[sequence].retired
 
     def _adapter_id(self, adapter_slot: int) -> int:
         """Identity in the prefix cache of what an adapter slot names; there are no adapters yet."""

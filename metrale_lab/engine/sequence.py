@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from metrale_lab.cache.slots import SlotGuard
+
 
 class SequenceState:
     """One sequence, from `alloc_sequence` to `free_sequence`: tokens, block table, position.
@@ -18,8 +20,10 @@ class SequenceState:
         Physical block of each logical block, in order.
     seq_len : int
         Positions written and committed.
+    slot : SlotGuard
+        Owns the row slot (hybrids: state slot).
     slot_idx : int or None
-        Row slot (hybrids: state slot); None after `detach_slot_for_reuse`.
+        Its number; None after `detach_slot_for_reuse`.
     retired : bool
         The row has ended and its state is saved or cached; its slot may be taken over.
     adapter_slot : int
@@ -60,16 +64,18 @@ class SequenceState:
         "retired",
         "reused_prefix_tokens",
         "seq_len",
-        "slot_idx",
+        "slot",
         "tokens",
     )
 
-    def __init__(self, id: int, slot_idx: int, budget_tokens: int | None = None) -> None:
+    def __init__(
+        self, id: int, slot: SlotGuard | None = None, budget_tokens: int | None = None
+    ) -> None:
         self.id = id
         self.tokens: list[int] = []
         self.block_table: list[int] = []
         self.seq_len = 0
-        self.slot_idx: int | None = slot_idx
+        self.slot = SlotGuard() if slot is None else slot
         self.retired = False
         self.adapter_slot = -1
         self.acquired_adapter_slot = -1
@@ -82,6 +88,10 @@ class SequenceState:
         self.budget_tokens = budget_tokens
         self.proposer_state: Any = None
         self.freed = False
+
+    @property
+    def slot_idx(self) -> int | None:
+        return self.slot.slot
 
     def __repr__(self) -> str:
         return (

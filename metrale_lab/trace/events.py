@@ -68,6 +68,19 @@ class SequenceClosed(NamedTuple):
     sequence: int
 
 
+class SlotEvent(NamedTuple):
+    """A slot of sequences changed. Emitted by `cache.slots`.
+
+    `kind`: alloc (off the free list), compact (the sequence moved to `to_slot`, and `slot` is free
+    again), detach (the sequence let go of it), free (back on the free list).
+    """
+
+    kind: str
+    slot: int
+    to_slot: int  # compact only, else NONE
+    sequence: int
+
+
 class NodeAdded(NamedTuple):
     """The prefix tree stored a block. Emitted by `cache.tree`."""
 
@@ -346,6 +359,7 @@ Event = (
     | SequenceBound
     | SequenceAdvanced
     | SequenceClosed
+    | SlotEvent
     | NodeAdded
     | NodeChanged
     | NodeRemoved

@@ -59,6 +59,7 @@ _HANDLERS: dict[type, Callable[[LabState, Any, float, int], None]] = {
     ev.SequenceBound: requests.on_bound,
     ev.SequenceAdvanced: blocks.on_advanced,
     ev.SequenceClosed: blocks.on_closed,
+    ev.SlotEvent: blocks.on_slot,
     ev.NodeAdded: blocks.on_node_added,
     ev.NodeChanged: blocks.on_node_changed,
     ev.NodeRemoved: blocks.on_node_removed,

@@ -121,6 +121,12 @@ def on_closed(state: LabState, event: ev.SequenceClosed, t_s: float, step: int) 
         state.doubt(f"sequence {event.sequence} closed with blocks {view.table}")
 
 
+def on_slot(state: LabState, event: ev.SlotEvent, t_s: float, step: int) -> None:
+    view = state.own_sequence(event.sequence)
+    if view is not None:
+        view.slot = event.to_slot if event.kind in ("compact", "detach") else event.slot
+
+
 def on_node_added(state: LabState, event: ev.NodeAdded, t_s: float, step: int) -> None:
     if event.node in state.nodes:
         state.doubt(f"node {event.node} is in the tree already")

@@ -29,7 +29,7 @@ class Bare(Model):
     def bind_gpu_to_thread(self) -> None: ...
 
     def alloc_sequence(self) -> SequenceState:
-        return SequenceState(5, 0)
+        return SequenceState(5)
 
     def cache_sequence(self, seq: SequenceState) -> None: ...
 
@@ -146,7 +146,7 @@ def test_a_budget_is_ignored() -> None:
 
 
 def test_a_model_without_a_prefix_cache_skips_nothing() -> None:
-    seq = SequenceState(0, 0)
+    seq = SequenceState(0)
     assert Bare().lookup_prefix([1, 2], seq) == 0
     assert seq.lookup_done
 

@@ -77,9 +77,9 @@ MODEL_FAULTS = (
     ),
     Fault(
         "two live sequences get one slot",
-        "metrale_lab/engine/slots.py",
-        "        self._owners[self._free.pop()] = seq\n",
-        "        self._owners[self._free[-1]] = seq\n",
+        "metrale_lab/cache/slots.py",
+        "        claim = Claim(self, self._free.pop(), sequence)\n",
+        "        claim = Claim(self, self._free[-1], sequence)\n",
         ("tests/engine/test_lifecycle.py",),
     ),
     Fault(
@@ -141,9 +141,9 @@ MODEL_FAULTS = (
     Fault(
         "a sequence is told closed before its blocks came back",
         "metrale_lab/engine/lifecycle.py",
-        "        self.slots.leave(seq)\n        seq.acquired_adapter_slot = -1\n",
+        "        seq.slot.release()\n        seq.acquired_adapter_slot = -1\n",
         "        self._emit(SequenceClosed(seq.id))\n"
-        "        self.slots.leave(seq)\n        seq.acquired_adapter_slot = -1\n",
+        "        seq.slot.release()\n        seq.acquired_adapter_slot = -1\n",
         FOLD,
     ),
     Fault(

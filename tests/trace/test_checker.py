@@ -6,9 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from metrale_lab.cache import BlockAllocator, BlockPool, PrefixTree
+from metrale_lab.cache import BlockAllocator, BlockPool, PrefixTree, SlotPool
 from metrale_lab.engine.sequence import SequenceState
-from metrale_lab.engine.slots import RowSlots
 from metrale_lab.trace.checker import LAWS, Memory, check, sentence
 
 BS = 4
@@ -25,7 +24,7 @@ class Engine:
             allocator=BlockAllocator(pool, tree),
             sequences={},
             block_size=BS,
-            slots=RowSlots(max_batch),
+            slots=SlotPool(max_batch),
         )
         self.router = SimpleNamespace(
             ring_slots=[SimpleNamespace(number=i, busy=False) for i in range(3)],
@@ -46,8 +45,7 @@ class Engine:
     def start(self, prompt, **row):
         """A sequence that prefilled its prompt, and the row that it works for."""
         model = self.model
-        seq = SequenceState(len(model.sequences), 0)
-        model.slots.take(seq)
+        seq = SequenceState(len(model.sequences), model.slots.guarded(len(model.sequences)))
         model.sequences[seq.id] = seq
         match = model.tree.lookup(prompt[:-1], 0)
         model.allocator.attach(seq.id, match)
@@ -101,7 +99,7 @@ class Engine:
         self.model.allocator.release_nodes(seq.held_nodes)
         for block in seq.block_table:
             self.model.allocator.free_block(block, seq.id, "decode")
-        self.model.slots.leave(seq)
+        seq.slot.release()
         del self.model.sequences[seq.id]
         self.scheduler.active = [one for one in self.scheduler.active if one.seq is not seq]
         self.scheduler.idle = not self.scheduler.active
@@ -248,7 +246,8 @@ def reuse_half_a_block(engine):
 
 
 def take_a_slot_twice(engine):
-    engine.second.slot_idx = engine.first.slot_idx
+    engine.second.slot.take()
+    engine.second.slot.migrate(engine.first.slot.claim)
 
 
 def leak_a_slot(engine):
@@ -400,11 +399,11 @@ def leak_a_block(engine):
 
 
 def leave_a_slot_taken(engine):
-    engine.model.slots.take(SequenceState(9, 0))
+    engine.model.slots.claim(9)
 
 
 def leave_a_parked_row(engine):
-    engine.scheduler.parked.append(engine.row(SequenceState(9, 0), prompt(3)))
+    engine.scheduler.parked.append(engine.row(SequenceState(9), prompt(3)))
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def i13(world: World) -> Iterator[str]:
         return
     placed = [seq for seq in world.sequences if seq.slot_idx is not None]
     for seq in placed:
-        if slots.owner(seq.slot_idx) is not seq:
+        if slots.owner(seq.slot_idx) != seq.id:
             yield f"sequence {seq.id} names slot {seq.slot_idx}, whose owner is another"
     if slots.free + len(placed) != slots.total:
         yield f"{slots.free} free + {len(placed)} owned slots are not {slots.total}"
