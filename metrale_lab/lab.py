@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, Literal
 
 from metrale_lab import registry
 from metrale_lab.arguments import flag, instance, refusal, wait_s
@@ -28,8 +27,10 @@ from metrale_lab.trace.checker import Memory, check
 from metrale_lab.trace.events import Observer, unobserved
 from metrale_lab.trace.recorder import HISTORY_KEPT, Recorder
 from metrale_lab.trace.state import ENDED_KEPT
-from metrale_lab.views.dashboard import Widgets
 from metrale_lab.watching import Watched
+
+if TYPE_CHECKING:
+    from metrale_lab.views.dashboard import Widgets
 
 EVENTS_OF_A_REQUEST = 10  # or more: what a short record forgets, the state need not remember
 
@@ -70,7 +71,7 @@ class Lab(Watched):
         self._ticks_per_s: float | None = None
         self._laws: list[tuple[str, bool, str]] = []
         self._checked = Memory()
-        self._started_utc = pd.Timestamp.now("UTC").isoformat()
+        self._started_utc = datetime.now(UTC).isoformat()
         parts = assemble(model, settings, self._observe)
         self.config = parts.config
         self.name = parts.config.name or parts.model_name
@@ -313,6 +314,8 @@ class Lab(Watched):
     @cached_property
     def widgets(self) -> Widgets:
         """Live panels: `lab.widgets.block_map()`, `lab.widgets.dashboard()`, …"""
+        from metrale_lab.views.dashboard import Widgets
+
         return Widgets(self)
 
     @property

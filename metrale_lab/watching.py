@@ -1,27 +1,29 @@
-"""Everything that there is to see of a lab: tables, pictures, panels, laws, the record itself."""
+"""Everything that there is to see of a lab: tables, pictures, panels, laws, the record itself.
+
+pandas, matplotlib and the widgets are imported when somebody looks: a lab starts without them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Self
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, Self
 
 from metrale_lab import __version__
 from metrale_lab.errors import InvalidRequest
-from metrale_lab.expect import expect
-from metrale_lab.recorded import Trace
 from metrale_lab.scheduler.faults import Fault
 from metrale_lab.scheduler.requests import Request
 from metrale_lab.statistics import statistics
 from metrale_lab.trace.recorder import Recorder
 from metrale_lab.trace.state import LabState
-from metrale_lab.trace.tables import Frames
-from metrale_lab.trace.tables.explanation import Explanation
 from metrale_lab.views.notebook import in_notebook
-from metrale_lab.views.plots import Plots
-from metrale_lab.views.plots.text import summary
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from metrale_lab.recorded import Trace
+    from metrale_lab.trace.tables import Frames
+    from metrale_lab.views.plots import Plots
 
 
 class Watched:
@@ -49,19 +51,27 @@ class Watched:
     @cached_property
     def frames(self) -> Frames:
         """Tables: `lab.frames.blocks()`, …; `lab.frames.columns()` explains them."""
+        from metrale_lab.trace.tables import Frames
+
         return Frames(self.recorder, self._attributes(), text_of=self.text_of)
 
     @cached_property
     def plots(self) -> Plots:
         """Matplotlib pictures: `lab.plots.block_map()`, …"""
+        from metrale_lab.views.plots import Plots
+
         return Plots(self)
 
     def trace(self) -> Trace:
         """The recorded run so far, as something to keep, save and look at again."""
+        from metrale_lab.recorded import Trace
+
         return Trace(self.recorder.view(), self._attributes(), self._check_laws(), self.text_of)
 
     def check(self) -> pd.DataFrame:
         """The laws of the engine now: columns `law`, `holds`, `detail`. Raises nothing."""
+        from metrale_lab.trace.tables.explanation import Explanation
+
         return Explanation(self._check_laws(), columns=["law", "holds", "detail"])
 
     def expect(self, sentence: str | Callable[[Self], Any], **named: Any) -> None:
@@ -76,6 +86,8 @@ class Watched:
         InvalidRequest
             A named request is another lab's.
         """
+        from metrale_lab.expect import expect
+
         for name, given in named.items():
             if isinstance(given, Request) and not self._made(given):
                 raise InvalidRequest(
@@ -107,6 +119,8 @@ class Watched:
         if in_notebook():
             self.widgets.show()
         else:
+            from metrale_lab.views.plots.text import summary
+
             print(summary(self))
 
     @property

@@ -13,7 +13,7 @@ from metrale_lab.device.base import CapturedStep, Device, PinnedMemory, PinnedVi
 from metrale_lab.device.capture import EagerStep, TracedStep
 from metrale_lab.device.choice import runs_kernels
 from metrale_lab.device.cpu_stream import CpuEvent, CpuStream
-from metrale_lab.device.memory import free_host_memory, host_copy
+from metrale_lab.device.memory import free_host_memory, host_copy, zeros
 
 
 class CpuDevice(Device):
@@ -36,7 +36,7 @@ class CpuDevice(Device):
         return CpuEvent(self._events)
 
     def alloc_pinned(self, nbytes: int) -> PinnedMemory:
-        return PinnedMemory(torch.zeros(nbytes, dtype=torch.uint8), self._pinned.add)
+        return PinnedMemory(zeros((nbytes,), torch.uint8, self.torch_device), self._pinned.add)
 
     def copy_d2h(self, src: torch.Tensor, dst: PinnedView, stream: Stream) -> None:
         source = _bytes_of(src)

@@ -1,16 +1,19 @@
-"""Host memory: copies within it, how much may still be taken, a count of what is held."""
+"""Host memory: zeros and copies in it, how much may still be taken, a count of what is held."""
 
 from __future__ import annotations
 
+import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 _CGROUP = Path("/sys/fs/cgroup")
+_LINE = 64  # bytes; tensors begin at a cache line
 _SMALL = 2**17  # bytes; copied in less time than it takes to get the GIL back
 
 
@@ -45,6 +48,19 @@ def host_copy(
         target_bytes[:] = source_bytes
 
     return copy
+
+
+def zeros(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """A tensor of zeros; on a CPU its pages are taken one by one, when they are first written.
+
+    A pool is as large as all rows at full length would need, and a lab should start at once.
+    """
+    if device.type != "cpu":
+        return torch.zeros(tuple(shape), dtype=dtype, device=device)
+    nbytes = math.prod(shape) * dtype.itemsize
+    memory = np.zeros(nbytes + _LINE, dtype=np.uint8)
+    start = -memory.ctypes.data % _LINE
+    return torch.from_numpy(memory[start : start + nbytes]).view(dtype).view(tuple(shape))
 
 
 def free_host_memory() -> int:

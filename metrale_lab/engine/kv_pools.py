@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from metrale_lab.device.base import Stream
+from metrale_lab.device.memory import zeros
 from metrale_lab.engine.settings import EngineSettings
 from metrale_lab.weights.spec import ModelSpec
 
@@ -36,8 +37,8 @@ class KvPools:
             spec.num_kv_heads,
             spec.head_dim,
         )
-        self.k = torch.zeros(shape, dtype=settings.kv_dtype, device=device)
-        self.v = torch.zeros(shape, dtype=settings.kv_dtype, device=device)
+        self.k = zeros(shape, settings.kv_dtype, device)
+        self.v = zeros(shape, settings.kv_dtype, device)
         self._sides = (as_bits(self.k), as_bits(self.v))
         self._fresh = -1 if settings.poison else 0  # all bits set is NaN in every float format
         self.block_bytes = 2 * self.k[:, 0].numel() * self.k.element_size()

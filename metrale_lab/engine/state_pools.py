@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from metrale_lab.device.base import Stream
+from metrale_lab.device.memory import zeros
 from metrale_lab.engine.kv_pools import as_bits
 from metrale_lab.engine.settings import EngineSettings
 from metrale_lab.weights.spec import ModelSpec
@@ -37,8 +38,8 @@ class StatePools:
         ahead = (len(spec.linear_layers), self.slots + 1, BUFFERS)
         h_shape = spec.linear.state_shape if spec.linear else (0, 0, 0)
         conv_shape = spec.linear.window_shape if spec.linear else (0, 0)
-        self.h = torch.zeros(*ahead, *h_shape, device=device)
-        self.conv = torch.zeros(*ahead, *conv_shape, dtype=settings.dtype, device=device)
+        self.h = zeros((*ahead, *h_shape), torch.float32, device)
+        self.conv = zeros((*ahead, *conv_shape), settings.dtype, device)
         self._sides = (as_bits(self.h), as_bits(self.conv))
         self._poison = settings.poison
         self.slot_bytes = sum(one[:, 0].numel() * one.element_size() for one in (self.h, self.conv))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from base64 import b64encode
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
-
-from IPython.core.display_functions import publish_display_data
-from IPython.core.getipython import get_ipython
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 PNG = "image/png"  # in a bundle: the bytes and the size that they are shown at
@@ -74,7 +72,15 @@ def in_notebook() -> bool:
     return getattr(get_ipython(), "kernel", None) is not None
 
 
+def get_ipython() -> Any:
+    """The running shell; None where nothing has imported IPython, which a program need not."""
+    ipython = sys.modules.get("IPython")
+    return None if ipython is None else ipython.get_ipython()
+
+
 def _publish(bundle: dict[str, Any], display_id: str, *, update: bool = False) -> None:
+    from IPython.core.display_functions import publish_display_data
+
     data, metadata = dict(bundle), {}
     if PNG in data:
         picture, metadata[PNG] = data[PNG]

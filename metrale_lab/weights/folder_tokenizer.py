@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tokenizers
 
 from metrale_lab.errors import ModelFormatError
-from metrale_lab.weights.chat import ChatTemplate
 from metrale_lab.weights.fields import Fields
 from metrale_lab.weights.folder_config import read_json
 from metrale_lab.weights.token_bytes import byte_level_bytes, metaspace_bytes
 from metrale_lab.weights.tokenizer import TURN_ENDS, Tokenizer
+
+if TYPE_CHECKING:
+    from metrale_lab.weights.chat import ChatTemplate
 
 _ROLES = ("bos_token", "eos_token", "unk_token", "pad_token")
 
@@ -113,7 +115,7 @@ def _template(folder: Path, names: dict[str, str]) -> ChatTemplate | None:
     file = folder / "chat_template.jinja"
     if file.exists():
         try:
-            return ChatTemplate(f"{folder.name}/{file.name}", file.read_text("utf-8"), names)
+            return _parsed(f"{folder.name}/{file.name}", file.read_text("utf-8"), names)
         except (OSError, UnicodeDecodeError) as error:
             raise ModelFormatError(
                 f"{folder.name}/{file.name} cannot be read ({error}); expected a Jinja template."
@@ -136,4 +138,10 @@ def _template(folder: Path, names: dict[str, str]) -> ChatTemplate | None:
         return None
     if not isinstance(text, str):
         fields.refuse("chat_template", text, "a Jinja template, or a list with one named default")
-    return ChatTemplate(f"{fields.source}: chat_template", text, names)
+    return _parsed(f"{fields.source}: chat_template", text, names)
+
+
+def _parsed(source: str, text: str, names: dict[str, str]) -> ChatTemplate:
+    from metrale_lab.weights.chat import ChatTemplate
+
+    return ChatTemplate(source, text, names)

@@ -1,4 +1,7 @@
-"""Reads a model, whatever its file format, into one canonical form."""
+"""Reads a model, whatever its file format, into one canonical form.
+
+What only GGUF files need is imported when one is read: it takes longer than a small folder's load.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,6 @@ from torch import Tensor
 from metrale_lab.errors import ModelFormatError, ModelNotFound
 from metrale_lab.weights.folder_model import model_from_folder
 from metrale_lab.weights.folder_tokenizer import tokenizer_from_folder
-from metrale_lab.weights.gguf_file import GgufFile
-from metrale_lab.weights.gguf_model import spec_from_gguf, tensors_from_gguf
-from metrale_lab.weights.gguf_tokenizer import tokenizer_from_gguf
 from metrale_lab.weights.spec import ModelSpec
 from metrale_lab.weights.tokenizer import Tokenizer
 
@@ -59,6 +59,10 @@ def _load_folder(path: Path, dtype: torch.dtype | None) -> LoadedModel:
 
 
 def _load_gguf(path: Path, dtype: torch.dtype | None) -> LoadedModel:
+    from metrale_lab.weights.gguf_file import GgufFile
+    from metrale_lab.weights.gguf_model import spec_from_gguf, tensors_from_gguf
+    from metrale_lab.weights.gguf_tokenizer import tokenizer_from_gguf
+
     file = GgufFile(path)
     spec = spec_from_gguf(file, dtype)
     tokenizer = tokenizer_from_gguf(file)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import tokenizers
 
 from metrale_lab.errors import InvalidRequest
-from metrale_lab.weights.chat import ChatTemplate, Message
 from metrale_lab.weights.token_bytes import Detokenizer
+
+if TYPE_CHECKING:
+    from metrale_lab.weights.chat import ChatTemplate, Message
 
 # Special tokens that end a turn or a document, for files that name only one of them as EOS.
 TURN_ENDS = (

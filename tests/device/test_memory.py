@@ -1,5 +1,6 @@
 import threading
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ import torch
 
 from metrale_lab.device import memory
 from metrale_lab.device.base import PinnedMemory
-from metrale_lab.device.memory import LiveCount, free_host_memory, host_copy
+from metrale_lab.device.memory import LiveCount, free_host_memory, host_copy, zeros
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 2**15, 2**16])
@@ -74,3 +75,28 @@ def test_freed_pinned_memory_lets_its_bytes_go():
 def test_a_view_outside_the_memory_is_refused(offset, nbytes):
     with pytest.raises(ValueError, match="do not lie"):
         PinnedMemory(torch.zeros(64, dtype=torch.uint8)).view(offset, nbytes)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.uint8, torch.int64])
+@pytest.mark.parametrize("shape", [(), (0, 4), (3,), (2, 5, 7)])
+def test_zeros_are_what_torch_gives_and_begin_at_a_cache_line(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    ours = zeros(shape, dtype, torch.device("cpu"))
+    assert torch.equal(ours, torch.zeros(shape, dtype=dtype))
+    assert ours.is_contiguous()
+    assert ours.numel() == 0 or ours.data_ptr() % 64 == 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="counts pages as Linux does")
+def test_zeros_take_memory_only_where_they_are_written() -> None:
+    pages = 2**30 // 4096
+    before = resident_pages()
+    pool = zeros((2**28,), torch.float32, torch.device("cpu"))
+    assert resident_pages() - before < pages // 16
+    pool[: 2**26] = 1
+    assert resident_pages() - before > pages // 5
+
+
+def resident_pages() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1])
