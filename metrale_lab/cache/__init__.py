@@ -1,10 +1,11 @@
-"""Bookkeeping: pool, prefix tree and their one allocator; slots of sequences and of adapters."""
+"""Bookkeeping without memory: KV blocks and their prefixes, slots, snapshots, adapters."""
 
 from metrale_lab.cache.adapters import AdapterSlot, AdapterSlots
 from metrale_lab.cache.allocator import BlockAllocator
 from metrale_lab.cache.nodes import Evicted, Insertion, Match
 from metrale_lab.cache.pool import BlockPool
 from metrale_lab.cache.slots import SlotGuard, SlotPool
+from metrale_lab.cache.snapshots import Snapshot, SnapshotIndex
 from metrale_lab.cache.tree import PrefixTree
 
 __all__ = [
@@ -18,4 +19,6 @@ __all__ = [
     "PrefixTree",
     "SlotGuard",
     "SlotPool",
+    "Snapshot",
+    "SnapshotIndex",
 ]

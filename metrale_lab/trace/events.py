@@ -81,6 +81,22 @@ class SlotEvent(NamedTuple):
     sequence: int
 
 
+class SnapshotEvent(NamedTuple):
+    """A snapshot of recurrent state changed. Emitted by `cache.snapshots`.
+
+    `kind`: save (stored), keep (the state to save is stored already; it counts as used), restore
+    (a sequence goes on from it, and holds it), release (that hold ended), link (its block is
+    stored in `node` now), evict (it gave its place to another), drop (the cache was emptied).
+    """
+
+    kind: str
+    snapshot: int  # its place in the snapshot pools
+    depth_tokens: int  # tokens that the state has seen
+    node: int  # prefix node that ends at this depth, NONE when none is stored
+    adapter_id: int
+    sequence: int  # evict: that needed the place
+
+
 class NodeAdded(NamedTuple):
     """The prefix tree stored a block. Emitted by `cache.tree`."""
 
@@ -360,6 +376,7 @@ Event = (
     | SequenceAdvanced
     | SequenceClosed
     | SlotEvent
+    | SnapshotEvent
     | NodeAdded
     | NodeChanged
     | NodeRemoved
