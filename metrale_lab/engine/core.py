@@ -8,6 +8,7 @@ from metrale_lab.arguments import instance
 from metrale_lab.cache.allocator import BlockAllocator
 from metrale_lab.cache.pool import BlockPool
 from metrale_lab.cache.slots import SlotPool
+from metrale_lab.cache.snapshots import SnapshotIndex
 from metrale_lab.cache.tree import PrefixTree
 from metrale_lab.device.base import Device, Stream
 from metrale_lab.engine.sequence import SequenceState
@@ -15,7 +16,7 @@ from metrale_lab.engine.settings import EngineSettings
 from metrale_lab.engine.step_inputs import StepInputs
 from metrale_lab.engine.steps import Steps
 from metrale_lab.errors import EngineStopped, InvalidRequest, ThreadNotBound
-from metrale_lab.trace.events import MemoryPart, Observer, SequenceAdvanced
+from metrale_lab.trace.events import NONE, MemoryPart, Observer, SequenceAdvanced, StatePools
 from metrale_lab.weights import LoadedModel
 
 
@@ -29,6 +30,10 @@ class TransformerCore:
     sequences : dict of int to SequenceState
         The live ones, by id.
     slots : SlotPool
+    snapshots : SnapshotIndex
+        Without places on a dense model, and without a prefix cache.
+    holds_state : bool
+        Whether slots hold recurrent state: a hybrid.
     steps : Steps
         The device side. EngineStopped after `teardown`.
     """
@@ -48,6 +53,8 @@ class TransformerCore:
         self.sequences: dict[int, SequenceState] = {}
         self._steps: Steps | None = self._make_steps(loaded, emit)
         self.slots = SlotPool(self._steps.states.slots, emit)
+        self.holds_state = self._steps.states.slot_bytes > 0
+        self.snapshots = SnapshotIndex(self._steps.snapshots.places, settings.block_size, emit)
         self._stream = self._last_stream = device.create_stream("model")
         self._block_bytes = self._steps.pools.block_bytes
         self._next_id = 0
@@ -64,6 +71,14 @@ class TransformerCore:
         return self._steps
 
     def _tell_memory(self) -> None:
+        if self._steps is not None:
+            states, snapshots = self._steps.states, self._steps.snapshots
+            dummy = states.dummy_slot if states.slot_bytes else NONE
+            self._emit(
+                StatePools(
+                    states.slots, dummy, states.slot_bytes, snapshots.places, snapshots.place_bytes
+                )
+            )
         for part, nbytes in self.memory_parts().items():
             self._emit(MemoryPart(part, nbytes))
 
@@ -85,14 +100,16 @@ class TransformerCore:
         return self._stream
 
     def memory_parts(self) -> dict[str, int]:
-        """Bytes of weights, workspace, state slots, captures, and one KV block over all layers."""
+        """Bytes of weights, workspace, slots, snapshots, captures, and of one KV block."""
         if self._steps is None:
-            return dict.fromkeys(("weights", "workspace", "kv_block", "slots", "graphs"), 0)
+            parts = ("weights", "workspace", "kv_block", "slots", "snapshots", "graphs")
+            return dict.fromkeys(parts, 0)
         return {
             "weights": self.steps.network.weights.nbytes,
             "workspace": self.steps.workspace_bytes,
             "kv_block": self.steps.pools.block_bytes,
             "slots": self.steps.states.slots * self.steps.states.slot_bytes,
+            "snapshots": self.steps.snapshots.nbytes,
             "graphs": self.steps.graphs.nbytes,
         }
 

@@ -122,6 +122,7 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
             )
         self.allocator.reset()
         self.slots.reset()
+        self.snapshots.reset()
         self._next_id = 0
 
     def observe(self, emit: Observer) -> None:
@@ -133,6 +134,7 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
         self._emit = emit
         self.allocator.observe(emit)
         self.slots.observe(emit)
+        self.snapshots.observe(emit)
         self.steps.graphs.observe(emit)
         self._tell_memory()
 

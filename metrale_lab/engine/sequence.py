@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from metrale_lab.cache.slots import SlotGuard
+from metrale_lab.cache.snapshots import Snapshot
 
 
 class SequenceState:
@@ -37,9 +38,14 @@ class SequenceState:
     cached_prefix_tokens : int
         Tokens that the prefix lookup matched.
     reused_prefix_tokens : int
-        Tokens whose computation was really skipped.
+        Tokens whose computation was really skipped; on a hybrid the depth of its snapshot.
     held_nodes : list of int
         Prefix nodes that this sequence holds a reference on (from lookup and insert).
+    snapshot : Snapshot or None
+        The snapshot that a hybrid's state was restored from; held until the sequence is freed.
+    rolling_tokens : int
+        Tokens of the state in the slot's rolling buffer: the newest block boundary that a decode
+        step started from, 0 = none yet.
     lookup_done : bool
         The prefix lookup ran; a retried first chunk does not repeat it.
     budget_tokens : int or None
@@ -63,8 +69,10 @@ class SequenceState:
         "proposer_state",
         "retired",
         "reused_prefix_tokens",
+        "rolling_tokens",
         "seq_len",
         "slot",
+        "snapshot",
         "tokens",
     )
 
@@ -84,6 +92,8 @@ class SequenceState:
         self.cached_prefix_tokens = 0
         self.reused_prefix_tokens = 0
         self.held_nodes: list[int] = []
+        self.snapshot: Snapshot | None = None
+        self.rolling_tokens = 0
         self.lookup_done = False
         self.budget_tokens = budget_tokens
         self.proposer_state: Any = None

@@ -13,6 +13,7 @@ from metrale_lab.engine.pick_step import PickStep
 from metrale_lab.engine.prefill_step import PrefillStep
 from metrale_lab.engine.runner import StepRunner
 from metrale_lab.engine.settings import EngineSettings
+from metrale_lab.engine.snapshots import SnapshotPools
 from metrale_lab.trace.events import Observer
 from metrale_lab.weights import LoadedModel
 
@@ -29,6 +30,8 @@ class Steps:
         rows = padded_width(settings.max_batch)
         self.network = build_network(loaded, settings, device)
         self.pools, self.states = self.network.pools, self.network.states
+        keeps = settings.prefix_cache and self.states.slot_bytes > 0
+        self.snapshots = SnapshotPools(self.states, settings.snapshot_slots if keeps else 0)
         self.graphs = GraphCache(settings.max_batch, emit)
         self.logits = LogitsBuffer(device, rows, loaded.spec.vocab_size, settings.dtype)
         self.cells = torch.zeros(rows + 1, dtype=torch.int32, device=device.torch_device)

@@ -23,6 +23,7 @@ from metrale_lab.engine.pick_step import PickStep
 from metrale_lab.engine.prefill_step import PrefillStep
 from metrale_lab.engine.runner import StepRunner
 from metrale_lab.engine.settings import EngineSettings
+from metrale_lab.engine.snapshots import SnapshotPools
 from metrale_lab.testing.tags import POISON, Scores, Tags, scores_of, tags_of
 from metrale_lab.trace.events import Observer
 
@@ -56,7 +57,7 @@ class TagStates:
 
     def __init__(self, slots: int) -> None:
         self.slots = self.dummy_slot = slots
-        self.h = self.conv = torch.zeros(0)
+        self.h = self.conv = torch.zeros(0, slots + 1, 3)
 
     def enqueue_start(self, slot: int, stream: Stream) -> None:
         """Nothing to make empty."""
@@ -185,6 +186,7 @@ class TagSteps:
     ) -> None:
         self.pools = TagPools(settings.num_blocks, settings.block_size)
         self.states = TagStates(settings.max_batch)
+        self.snapshots = SnapshotPools(self.states, 0)
         self.network = TagNetwork(
             device,
             self.pools,

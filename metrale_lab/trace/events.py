@@ -68,6 +68,16 @@ class SequenceClosed(NamedTuple):
     sequence: int
 
 
+class StatePools(NamedTuple):
+    """How many slots and snapshots there are, all free. Emitted by the model at its start."""
+
+    slots: int
+    dummy_slot: int  # of padding rows, NONE on a model whose slots hold no state
+    slot_bytes: int  # of one slot, over all layers
+    snapshots: int
+    snapshot_bytes: int  # of one
+
+
 class SlotEvent(NamedTuple):
     """A slot of sequences changed. Emitted by `cache.slots`.
 
@@ -329,8 +339,8 @@ class GraphReplayed(NamedTuple):
 class MemoryPart(NamedTuple):
     """The size of a part of the engine's memory. Emitted when it changes.
 
-    `part`: weights, workspace, kv_block (bytes of ONE block index over all layers), graphs,
-    adapters.
+    `part`: weights, workspace, kv_block (bytes of ONE block index over all layers), slots,
+    snapshots, graphs, adapters.
     """
 
     part: str
@@ -375,6 +385,7 @@ Event = (
     | SequenceBound
     | SequenceAdvanced
     | SequenceClosed
+    | StatePools
     | SlotEvent
     | SnapshotEvent
     | NodeAdded

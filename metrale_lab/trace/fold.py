@@ -14,6 +14,7 @@ from metrale_lab.trace import events as ev
 from metrale_lab.trace import fold_adapters as adapters
 from metrale_lab.trace import fold_blocks as blocks
 from metrale_lab.trace import fold_requests as requests
+from metrale_lab.trace import fold_slots as slots
 from metrale_lab.trace import fold_steps as steps
 from metrale_lab.trace.state import LabState
 
@@ -59,7 +60,9 @@ _HANDLERS: dict[type, Callable[[LabState, Any, float, int], None]] = {
     ev.SequenceBound: requests.on_bound,
     ev.SequenceAdvanced: blocks.on_advanced,
     ev.SequenceClosed: blocks.on_closed,
-    ev.SlotEvent: blocks.on_slot,
+    ev.StatePools: slots.on_state_pools,
+    ev.SlotEvent: slots.on_slot,
+    ev.SnapshotEvent: slots.on_snapshot,
     ev.NodeAdded: blocks.on_node_added,
     ev.NodeChanged: blocks.on_node_changed,
     ev.NodeRemoved: blocks.on_node_removed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from metrale_lab.trace import events as ev
+from metrale_lab.trace.fold_slots import on_node_gone
 from metrale_lab.trace.state import LabState, NodeState, SequenceView
 
 
@@ -121,12 +122,6 @@ def on_closed(state: LabState, event: ev.SequenceClosed, t_s: float, step: int) 
         state.doubt(f"sequence {event.sequence} closed with blocks {view.table}")
 
 
-def on_slot(state: LabState, event: ev.SlotEvent, t_s: float, step: int) -> None:
-    view = state.own_sequence(event.sequence)
-    if view is not None:
-        view.slot = event.to_slot if event.kind in ("compact", "detach") else event.slot
-
-
 def on_node_added(state: LabState, event: ev.NodeAdded, t_s: float, step: int) -> None:
     if event.node in state.nodes:
         state.doubt(f"node {event.node} is in the tree already")
@@ -174,6 +169,7 @@ def on_node_removed(state: LabState, event: ev.NodeRemoved, t_s: float, step: in
     if node.children:
         state.doubt(f"node {event.node} removed before its children {node.children}")
     _unlink_block(state, node)
+    on_node_gone(state, event.node)
     if (parent := state.own_node(node.parent)) is not None and event.node in parent.children:
         parent.children.remove(event.node)
 

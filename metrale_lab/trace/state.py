@@ -14,6 +14,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 
+from metrale_lab.trace.slot_state import SlotStates
+
 BLOCK_STATES = ("free", "private", "cached", "shared", "reserved", "held")
 ENDED_STATES = ("finished", "failed")
 ENDED_KEPT = 10_000  # ended requests that a state remembers, unless told otherwise
@@ -263,6 +265,7 @@ class LabState:
     adapters: dict[int, AdapterState] = field(default_factory=dict[int, AdapterState])
     # Identity in the prefix cache -> name and generation, of every adapter that was ever loaded.
     adapter_names: dict[int, tuple[str, int]] = field(default_factory=dict[int, tuple[str, int]])
+    slots: SlotStates = field(default_factory=SlotStates)
     memory: dict[str, int] = field(default_factory=dict[str, int])  # MemoryPart
     in_flight: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
     counts: dict[str, int] = field(default_factory=dict[str, int])  # blocks per state word
@@ -317,6 +320,7 @@ class LabState:
             dict(self.graphs),
             dict(self.adapters),
             dict(self.adapter_names),
+            self.slots.copy(),
             dict(self.memory),
             dict(self.in_flight),
             dict(self.counts),

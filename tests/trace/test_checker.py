@@ -50,7 +50,7 @@ class Engine:
         match = model.tree.lookup(prompt[:-1], 0)
         model.allocator.attach(seq.id, match)
         seq.block_table, seq.held_nodes = list(match.blocks), list(match.nodes)
-        seq.reused_prefix_tokens = match.tokens
+        seq.cached_prefix_tokens = seq.reused_prefix_tokens = match.tokens
         self.write(seq, prompt)
         seq.held_nodes += model.allocator.insert(
             seq.id, seq.tokens, seq.block_table, seq.held_nodes, 0
@@ -245,6 +245,10 @@ def reuse_half_a_block(engine):
     engine.second.reused_prefix_tokens = 6
 
 
+def reuse_more_than_was_matched(engine):
+    engine.second.cached_prefix_tokens = 4
+
+
 def take_a_slot_twice(engine):
     engine.second.slot.take()
     engine.second.slot.migrate(engine.first.slot.claim)
@@ -353,6 +357,7 @@ PLANTED = [
     ("I11", miscount_what_is_in_use, "counted"),
     ("I12", reuse_the_whole_prompt, "reused 12 of 11"),
     ("I12", reuse_half_a_block, "reused 6"),
+    ("I12", reuse_more_than_was_matched, "4 were matched"),
     ("I13", take_a_slot_twice, "whose owner is another"),
     ("I13", leak_a_slot, "slots are not 4"),
     ("I14", use_an_adapter_that_is_not_there, "adapter slot 2"),

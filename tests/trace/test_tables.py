@@ -37,6 +37,8 @@ PROMISED = {
     "prefill_tokens emitted_tokens free_blocks cached_blocks reserved_blocks evicted_blocks "
     "preempted running waiting parked spilled",
     "memory": "part; bytes",
+    "slots": "slot; state sequence request_id parity bytes",
+    "slot_events": "seq_no; t_s kind slot to_slot sequence",
     "graphs": "key; rows captures replays capture_ms bytes pinned",
 }
 

@@ -41,11 +41,13 @@ def i3(world: World) -> Iterator[str]:
 def i6(world: World) -> Iterator[str]:
     """Position p lives in table[p // bs] at p % bs; a table has the blocks of its positions.
 
-    One block more may be there for the position that a step ahead will write.
+    One block more may be there for the position that a step ahead will write; a hybrid that
+    computes a matched prefix again has that prefix's blocks from the start.
     """
     bs = world.block_size
     for seq in world.sequences:
-        least, most = -(-seq.seq_len // bs), seq.seq_len // bs + 1
+        matched = seq.cached_prefix_tokens // bs if world.holds_state else 0
+        least, most = (max(matched, n) for n in (-(-seq.seq_len // bs), seq.seq_len // bs + 1))
         if not least <= len(seq.block_table) <= most:
             yield (
                 f"sequence {seq.id} has {len(seq.block_table)} blocks for {seq.seq_len} "
@@ -81,16 +83,3 @@ def _padded_tables(world: World) -> Iterator[str]:
             good = (table[:used] >= 0) & (table[:used] < dummy)
             if (table[used:] != dummy).any() or not good.all():
                 yield f"row {row} of {used} blocks was given table {table.tolist()}"
-
-
-def i13(world: World) -> Iterator[str]:
-    """A live sequence owns exactly one slot; free + owned = total."""
-    slots = getattr(world.model, "slots", None)
-    if slots is None:
-        return
-    placed = [seq for seq in world.sequences if seq.slot_idx is not None]
-    for seq in placed:
-        if slots.owner(seq.slot_idx) != seq.id:
-            yield f"sequence {seq.id} names slot {seq.slot_idx}, whose owner is another"
-    if slots.free + len(placed) != slots.total:
-        yield f"{slots.free} free + {len(placed)} owned slots are not {slots.total}"

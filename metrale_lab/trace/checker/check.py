@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
-from metrale_lab.trace.checker import blocks, prefix, steps, whole
+from metrale_lab.trace.checker import blocks, prefix, slots, steps, whole
 from metrale_lab.trace.checker.memory import Memory
 from metrale_lab.trace.checker.world import World
 
@@ -26,7 +26,7 @@ LAWS: dict[str, Law] = {
     "I10": prefix.i10,
     "I11": prefix.i11,
     "I12": prefix.i12,
-    "I13": blocks.i13,
+    "I13": slots.i13,
     "I14": whole.i14,
     "I15": whole.i15,
     "I16": steps.i16,
@@ -96,5 +96,5 @@ def _result(name: str, law: Law, world: World) -> LawResult:
     if broken:
         more = f"; and {len(broken) - TOLD} more" if len(broken) > TOLD else ""
         return LawResult(name, False, "; ".join(islice(broken, TOLD)) + more)
-    note = LEFT_TO_TESTS.get(name)
+    note = LEFT_TO_TESTS.get(name) or slots.note(name, world)
     return LawResult(name, True, sentence(name) + (f" ({note})" if note else ""))

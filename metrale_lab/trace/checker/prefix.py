@@ -27,8 +27,10 @@ def i9(world: World) -> Iterator[str]:
             if stored is None:
                 continue
             chunk = tuple(seq.tokens[at * bs : (at + 1) * bs])
+            is_matched = world.holds_state and (at + 1) * bs <= seq.cached_prefix_tokens
+            known = stored.tokens[: len(chunk)] if is_matched else stored.tokens
             mine = (chunk, (at + 1) * bs, seq.adapter_id)
-            if mine != (stored.tokens, stored.depth_tokens, stored.adapter_id):
+            if mine != (known, stored.depth_tokens, stored.adapter_id):
                 yield (
                     f"block {block} is stored by node {stored.id}, and sequence {seq.id} "
                     f"has other tokens, depth or adapter there"
@@ -72,6 +74,11 @@ def i12(world: World) -> Iterator[str]:
     """Reused tokens of a request are at most prompt length - 1 and a multiple of bs."""
     bs = world.block_size
     for seq in world.sequences:
+        if seq.reused_prefix_tokens > seq.cached_prefix_tokens:
+            yield (
+                f"sequence {seq.id} reused {seq.reused_prefix_tokens} tokens, "
+                f"{seq.cached_prefix_tokens} were matched"
+            )
         if seq.reused_prefix_tokens % bs or seq.reused_prefix_tokens > seq.seq_len:
             yield f"sequence {seq.id} reused {seq.reused_prefix_tokens} of {seq.seq_len} tokens"
     for row in world.live_rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from metrale_lab.trace.checker.world import World
 
@@ -78,6 +79,21 @@ def i17(world: World) -> Iterator[str]:
                 f"step {write.ticket} row {write.row} writes position {write.position}, "
                 f"and the host's length is {write.seq.seq_len} instead of {host}"
             )
+
+    yield from _slots_of_newest_step(world)
+
+
+def _slots_of_newest_step(world: World) -> Iterator[str]:
+    """The slots that the newest step was sent: those of its rows, the dummy for padding."""
+    flights: list[Any] = getattr(world.scheduler, "flights", [])
+    step = world.newest_inputs("decode") if world.holds_state and flights else None
+    if step is None or world.slots is None:
+        return
+    seqs = flights[-1].seqs
+    sent = [int(slot) for slot in step["slots"]]
+    expected = [seq.slot_idx for seq in seqs] + [world.slots.total] * (len(sent) - len(seqs))
+    if sent != expected:
+        yield f"step {flights[-1].ticket} was sent slots {sent}, its rows sit in {expected}"
 
 
 def i18(world: World) -> Iterator[str]:

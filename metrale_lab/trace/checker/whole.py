@@ -48,10 +48,20 @@ def i21(world: World) -> Iterator[str]:
         yield f"nothing runs, and {taken} blocks are neither free, cached nor held"
     if rows := len(world.live_rows):
         yield f"nothing runs, and {rows} requests are not retired"
-    slots = getattr(world.model, "slots", None)
-    if slots is not None and slots.free != slots.total:
-        yield f"nothing runs, and {slots.total - slots.free} slots are taken"
+    if world.slots is not None and (taken := world.slots.total - world.slots.free):
+        yield f"nothing runs, and {taken} slots are taken"
+    yield from _snapshots_in_use(world)
     yield from _left_on_device(world)
+
+
+def _snapshots_in_use(world: World) -> Iterator[str]:
+    if world.snapshots is None:
+        return
+    for one in world.snapshots.stored:
+        if one.holders:
+            yield f"nothing runs, and snapshot {one.number} has {one.holders} holders"
+    if world.snapshots.reserved:
+        yield f"nothing runs, and {world.snapshots.reserved} snapshots are reserved"
 
 
 def _left_on_device(world: World) -> Iterator[str]:

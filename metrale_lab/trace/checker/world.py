@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from metrale_lab.trace.checker.memory import Entry, Memory, Written
 
 if TYPE_CHECKING:
-    from metrale_lab.cache import BlockAllocator, BlockPool, PrefixTree
+    from metrale_lab.cache import BlockAllocator, BlockPool, PrefixTree, SlotPool, SnapshotIndex
     from metrale_lab.cache.nodes import Node
     from metrale_lab.engine import SequenceState
 
@@ -32,7 +32,8 @@ class World:
     """Live structures, by duck typing.
 
     `model`: `pool`, `tree` (or None), `allocator`, `sequences` (dict of live ones), `block_size`,
-    and, where it has them, `slots`, `device` and `step_inputs`. `scheduler` (or None): the row
+    and, where it has them, `slots`, `snapshots`, `holds_state` (whether slots hold recurrent
+    state), `device` and `step_inputs`. `scheduler` (or None): the row
     lists `active`, `prefilling`, `parked`, `waiting`; `flights` (launched steps), `router`,
     `settings`, `idle`. `memory`: the check before.
     """
@@ -56,6 +57,19 @@ class World:
     @property
     def block_size(self) -> int:
         return self.model.block_size  # type: ignore[no-any-return]
+
+    @property
+    def slots(self) -> SlotPool | None:
+        return getattr(self.model, "slots", None)
+
+    @property
+    def snapshots(self) -> SnapshotIndex | None:
+        return getattr(self.model, "snapshots", None)
+
+    @property
+    def holds_state(self) -> bool:
+        """Whether slots hold recurrent state: a hybrid model."""
+        return getattr(self.model, "holds_state", False)
 
     @cached_property
     def sequences(self) -> list[SequenceState]:

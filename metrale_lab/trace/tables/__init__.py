@@ -9,7 +9,7 @@ import pandas as pd
 
 from metrale_lab.arguments import choice
 from metrale_lab.trace.recorder import RecordView
-from metrale_lab.trace.tables import blocks, prefix, requests, steps
+from metrale_lab.trace.tables import blocks, prefix, requests, slots, steps
 from metrale_lab.trace.tables.schema import Source, Table
 
 TABLES: dict[str, Table] = {
@@ -26,6 +26,8 @@ TABLES: dict[str, Table] = {
         requests.PREEMPTIONS,
         steps.STEPS,
         blocks.MEMORY,
+        slots.SLOTS,
+        slots.SLOT_EVENTS,
         steps.GRAPHS,
     )
 }
@@ -102,6 +104,14 @@ class Frames:
     def memory(self) -> pd.DataFrame:
         """Each part of the engine's memory now."""
         return self._table("memory")
+
+    def slots(self) -> pd.DataFrame:
+        """Each slot of sequences now; those of hybrid models hold recurrent state."""
+        return self._table("slots")
+
+    def slot_events(self) -> pd.DataFrame:
+        """Each change of a slot."""
+        return self._table("slot_events")
 
     def graphs(self) -> pd.DataFrame:
         """Each captured step."""

@@ -22,6 +22,7 @@ RECLAIM_REASONS = ("admission", "resume", "swap_in", "manual")
 
 
 def _prefix_nodes(source: Source) -> Iterator[Row]:
+    snapshot_at = source.view.state.slots.snapshot_at()
     for node in source.view.state.nodes.values():
         yield (
             node.node,
@@ -32,7 +33,7 @@ def _prefix_nodes(source: Source) -> Iterator[Row]:
             node.ref_count,
             node.last_access_s,
             len(node.children),
-            None,
+            snapshot_at.get(node.node),
             None if source.text_of is None else source.text_of(node.tokens),
         )
 
@@ -97,7 +98,12 @@ PREFIX_LOOKUPS = Table(
             "why the first block that was not reused was not, NA: all were",
             MISS_REASONS,
         ),
-        Column("snapshot_depth", "Int64", "tokens", "depth of the restored state snapshot"),
+        Column(
+            "snapshot_depth",
+            "Int64",
+            "tokens",
+            "depth of the restored state snapshot, 0: none usable, NA: the model has no state",
+        ),
     ),
     _prefix_lookups,
 )

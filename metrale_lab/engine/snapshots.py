@@ -1,0 +1,76 @@
+"""The memory of snapshots: copies of one buffer of a slot, at block boundaries."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from metrale_lab.device.base import Stream
+from metrale_lab.engine.state_pools import ROLLING
+
+
+class States(Protocol):
+    """The state pools, as far as snapshots copy from and into them."""
+
+    h: Tensor  # [linear layers, slots + 1, 3, ...]
+    conv: Tensor  # [linear layers, slots + 1, 3, ...]
+
+
+class SnapshotPools:
+    """Recurrent state and convolution window of every linear layer and snapshot.
+
+    Attributes
+    ----------
+    h, conv : Tensor
+        `[linear layers, places, ...]`, as one buffer of the state pools.
+    places : int
+    place_bytes : int
+        Bytes of one place over all layers.
+    """
+
+    def __init__(self, states: States, places: int) -> None:
+        self.places = places
+        self.h, self.conv = (
+            pool.new_zeros(pool.shape[0], places, *pool.shape[3:])
+            for pool in (states.h, states.conv)
+        )
+        self._sides = ((self.h, states.h), (self.conv, states.conv))
+        self.place_bytes = sum(
+            pool[:, 0, 0].numel() * pool.element_size() for pool in (states.h, states.conv)
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all places."""
+        return self.places * self.place_bytes
+
+    def enqueue_save(self, slot: int, buffer: int, place: int, stream: Stream) -> None:
+        """Copy a slot's buffer into a place, in stream order."""
+        sides = self._sides
+
+        def save() -> None:
+            for kept, pool in sides:
+                kept[:, place] = pool[:, slot, buffer]
+
+        stream.enqueue(save)
+
+    def enqueue_restore(self, place: int, slot: int, buffer: int, stream: Stream) -> None:
+        """Copy a place into a slot's buffer, in stream order."""
+        sides = self._sides
+
+        def restore() -> None:
+            for kept, pool in sides:
+                pool[:, slot, buffer] = kept[:, place]
+
+        stream.enqueue(restore)
+
+    def enqueue_roll(self, slot: int, buffer: int, stream: Stream) -> None:
+        """Copy a slot's buffer, which is at a block boundary, into its rolling one."""
+        sides = self._sides
+
+        def roll() -> None:
+            for _, pool in sides:
+                pool[:, slot, ROLLING] = pool[:, slot, buffer]
+
+        stream.enqueue(roll)
