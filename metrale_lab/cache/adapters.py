@@ -163,9 +163,9 @@ class AdapterSlots:
         self.active = NONE if name is None else self.find(name).slot
 
     def reset(self) -> None:
-        """Empty all slots; nobody may use one."""
-        for one in self.slots:
-            self.clear(one.slot)
+        """Empty all slots, whoever uses them: the engine ends."""
+        for one in list(self.slots):
+            self._clear(one)
 
     def _leave(self, one: AdapterSlot) -> None:
         if self.active == one.slot:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from metrale_lab.arguments import instance
+from metrale_lab.cache.adapters import AdapterSlots
 from metrale_lab.cache.allocator import BlockAllocator
 from metrale_lab.cache.pool import BlockPool
 from metrale_lab.cache.slots import SlotPool
@@ -50,6 +51,7 @@ class TransformerCore:
         self.pool = BlockPool(settings.num_blocks, emit)
         self.tree = PrefixTree(settings.block_size, emit) if settings.prefix_cache else None
         self.allocator = BlockAllocator(self.pool, self.tree, emit)
+        self.adapters = AdapterSlots(emit)
         self.sequences: dict[int, SequenceState] = {}
         self._steps: Steps | None = self._make_steps(loaded, emit)
         self.slots = SlotPool(self._steps.states.slots, emit)
@@ -100,9 +102,9 @@ class TransformerCore:
         return self._stream
 
     def memory_parts(self) -> dict[str, int]:
-        """Bytes of weights, workspace, slots, snapshots, captures, and of one KV block."""
+        """Bytes of weights, workspace, slots, snapshots, adapters, captures; of one KV block."""
         if self._steps is None:
-            parts = ("weights", "workspace", "kv_block", "slots", "snapshots", "graphs")
+            parts = ("weights", "workspace", "kv_block", "slots", "snapshots", "adapters", "graphs")
             return dict.fromkeys(parts, 0)
         return {
             "weights": self.steps.network.weights.nbytes,
@@ -110,6 +112,7 @@ class TransformerCore:
             "kv_block": self.steps.pools.block_bytes,
             "slots": self.steps.states.slots * self.steps.states.slot_bytes,
             "snapshots": self.steps.snapshots.nbytes,
+            "adapters": self.steps.adapters.nbytes,
             "graphs": self.steps.graphs.nbytes,
         }
 

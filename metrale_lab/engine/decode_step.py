@@ -11,6 +11,7 @@ from metrale_lab import ops
 from metrale_lab.device.base import Stream
 from metrale_lab.engine.graphs import padded_width
 from metrale_lab.engine.logits import LogitsBuffer, StepLogits
+from metrale_lab.engine.lora_pools import NO_ADAPTER, entry_of
 from metrale_lab.engine.network import Network
 from metrale_lab.engine.runner import StepFunction, StepRunner
 from metrale_lab.engine.sequence import SequenceState
@@ -37,6 +38,7 @@ class DecodeStep:
                 "positions": Part("int64", (rows,)),
                 "tables": Part("int64", (rows, network.max_blocks)),
                 "slots": Part("int64", (rows,)),  # state slot of a hybrid
+                "adapters": Part("int64", (rows,)),  # entry in the LoRA pools
             },
         )
         self._functions: dict[int, StepFunction] = {}
@@ -60,6 +62,8 @@ class DecodeStep:
             staging["positions"][rows:] = 0
             staging["slots"][:rows] = [seq.slot_idx for seq in seqs]
             staging["slots"][rows:] = self._network.states.dummy_slot
+            staging["adapters"][:rows] = [entry_of(seq.acquired_adapter_slot) for seq in seqs]
+            staging["adapters"][rows:] = NO_ADAPTER
             staging["tables"][:] = self._network.pools.dummy_block
             for row, seq in enumerate(seqs):
                 staging["tables"][row, : len(seq.block_table)] = seq.block_table
@@ -68,7 +72,7 @@ class DecodeStep:
 
     def _function(self, width: int) -> StepFunction:
         if width not in self._functions:
-            names = ("ids", "sources", "positions", "tables", "slots")
+            names = ("ids", "sources", "positions", "tables", "slots", "adapters")
             buffers = [self.inputs.tensor(name)[:width] for name in names]
             pools, states = self._network.pools, self._network.states
             self._functions[width] = StepFunction(
@@ -87,6 +91,7 @@ class DecodeStep:
         self.inputs.tensor("sources").fill_(-1)
         self.inputs.tensor("tables").fill_(self._network.pools.dummy_block)
         self.inputs.tensor("slots").fill_(self._network.states.dummy_slot)
+        self.inputs.tensor("adapters").fill_(NO_ADAPTER)
 
     def _forward(
         self,
@@ -95,6 +100,7 @@ class DecodeStep:
         positions: Tensor,  # [rows]
         tables: Tensor,  # [rows, max_blocks]
         slots: Tensor,  # [rows]
+        adapters: Tensor,  # [rows]
         cells: Tensor,
         k: Tensor,
         v: Tensor,
@@ -113,7 +119,10 @@ class DecodeStep:
             )
 
         step = PagedStep(
-            net.rotary.at(positions), blocks * block_size + positions % block_size, attend
+            net.rotary.at(positions),
+            blocks * block_size + positions % block_size,
+            attend,
+            net.adapters.of(adapters),
         )
         x = hidden_states(ids, net.weights, net.spec, step, k, v)
         return [scores(x, net.weights, net.spec)]

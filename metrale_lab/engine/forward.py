@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from metrale_lab.device.base import Event, Stream
+from metrale_lab.engine.adapters import TransformerAdapters
 from metrale_lab.engine.checks import check_batch, check_room, checked_ids
-from metrale_lab.engine.core import TransformerCore
 from metrale_lab.engine.feed import Logits
 from metrale_lab.engine.logits import StepLogits
 from metrale_lab.engine.sequence import SequenceState
@@ -16,7 +16,7 @@ from metrale_lab.errors import InvalidRequest
 from metrale_lab.trace.events import PrefixLookup, SequenceAdvanced
 
 
-class TransformerForward(TransformerCore, ModelForward):
+class TransformerForward(TransformerAdapters, ModelForward):
     """Runs prompts and batches; a call that fails leaves its sequences as they were."""
 
     def create_event(self) -> Event:
@@ -76,6 +76,7 @@ class TransformerForward(TransformerCore, ModelForward):
         chosen = self._on(stream)
         with self._undone_on_failure(*seqs):
             for seq in seqs:
+                self._bind_adapter(seq)
                 self._grow(seq, seq.seq_len + 1, "decode", chosen)
             logits = self.steps.decode.launch(ids, [-1] * len(ids), seqs, chosen)
             self._settle_if(stream is None, logits, chosen)
@@ -91,6 +92,7 @@ class TransformerForward(TransformerCore, ModelForward):
     ) -> int:
         """Take the longest cached prefix; the tokens it has."""
         limit = len(prompt) - 1 if needs_logits else len(prompt)
+        self._bind_adapter(seq)
         seq.lookup_done = True
         if self.tree is None:
             self._report_lookup(prompt, seq, "caching_off", ())
@@ -131,14 +133,19 @@ class TransformerForward(TransformerCore, ModelForward):
     @contextmanager
     def _undone_on_failure(self, *seqs: SequenceState) -> Iterator[None]:
         """Give back on an exception what the sequences took inside."""
-        marks = [(seq, seq.seq_len, len(seq.block_table), seq.lookup_done) for seq in seqs]
+        marks = [
+            (seq, seq.seq_len, len(seq.block_table), seq.lookup_done, seq.adapter_bound)
+            for seq in seqs
+        ]
         try:
             yield
         except BaseException:
-            for seq, seq_len, blocks, looked_up in reversed(marks):
+            for seq, seq_len, blocks, looked_up, bound in reversed(marks):
                 self._shorten(seq, blocks, "growth")
                 if looked_up != seq.lookup_done:
                     self._detach_prefix(seq)
+                if bound != seq.adapter_bound:
+                    self._unbind_adapter(seq)
                 if seq.seq_len != seq_len:
                     self._emit(SequenceAdvanced(seq.id, seq.seq_len))
             raise

@@ -93,6 +93,14 @@ class GraphCache:
             self._infos[key].pinned = key in pinned
         return [self._infos[key] for key in self._steps]
 
+    def drop_captures(self) -> None:
+        """Forget what was captured, so that the next launch captures anew; pins stay.
+
+        Nothing that was launched may still run.
+        """
+        self._steps.clear()
+        self._emit(MemoryPart("graphs", 0))
+
     def clear(self) -> None:
         """Drop all steps and pins; nothing may be in flight."""
         self._steps.clear()

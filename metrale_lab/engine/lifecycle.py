@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from metrale_lab.arguments import instance, integer
+from metrale_lab.engine.adapters import TransformerAdapters
 from metrale_lab.engine.checks import checked_ids
-from metrale_lab.engine.core import TransformerCore
 from metrale_lab.engine.ending import attempt_each
 from metrale_lab.engine.feed import PrefixReclaim
 from metrale_lab.engine.sequence import SequenceState
@@ -16,7 +16,7 @@ from metrale_lab.errors import EngineBusy
 from metrale_lab.trace.events import Observer, SequenceClosed, SequenceOpened
 
 
-class TransformerLifecycle(TransformerCore, ModelLifecycle):
+class TransformerLifecycle(TransformerAdapters, ModelLifecycle):
     """Opens, moves, caches and frees sequences. Swapping is not offered (the trait's defaults)."""
 
     def bind_gpu_to_thread(self) -> None:
@@ -44,7 +44,7 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
         self._owned(seq)
         self._empty_slot(seq)
         seq.slot.release()
-        seq.acquired_adapter_slot = -1
+        self._unbind_adapter(seq)
         self.allocator.release_nodes(seq.held_nodes)
         seq.held_nodes = []
         for block in seq.block_table:
@@ -96,7 +96,7 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
         tokens = checked_ids(prompt, self.vocab_size)
         target, free = self.allocator.reclaim_for(
             tokens[:-1],
-            self._adapter_id(adapter_slot),
+            self.adapters.identity(self._checked_slot(adapter_slot)),
             blocks_needed,
             adapter_slot=adapter_slot,
             prompt_tokens=len(tokens),
@@ -135,6 +135,7 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
         self.allocator.observe(emit)
         self.slots.observe(emit)
         self.snapshots.observe(emit)
+        self.adapters.observe(emit)
         self.steps.graphs.observe(emit)
         self._tell_memory()
 
@@ -153,6 +154,7 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
                     ("waiting for the device", self._last_stream.synchronize),
                     *(("freeing a sequence", partial(self.free_sequence, seq)) for seq in live),
                     ("emptying the cache", self.allocator.reset),
+                    ("emptying the adapter slots", self.adapters.reset),
                     ("closing the stream", self._stream.close),
                     ("dropping captures and staging memory", self._steps.close),
                 ]
@@ -177,8 +179,3 @@ class TransformerLifecycle(TransformerCore, ModelLifecycle):
 
     def _is_retired(self, sequence: int) -> bool:
         return self.sequences[sequence].retired
-
-    def _adapter_id(self, adapter_slot: int) -> int:
-        """Identity in the prefix cache of what an adapter slot names; there are no adapters yet."""
-        integer("adapter_slot", adapter_slot, -1, -1)  # there are no adapter slots
-        return 0

@@ -9,6 +9,7 @@ import torch
 
 from metrale_lab.device.base import Device
 from metrale_lab.engine.kv_pools import KvPools
+from metrale_lab.engine.lora_pools import LoraPools
 from metrale_lab.engine.settings import EngineSettings
 from metrale_lab.engine.state_pools import StatePools
 from metrale_lab.layers import DecoderWeights, RotaryTable, gather_weights, rotary_table
@@ -25,6 +26,7 @@ class Network:
     rotary: RotaryTable
     pools: KvPools
     states: StatePools
+    adapters: LoraPools
     block_size: int
     max_blocks: int  # of one sequence
     max_seq_len: int
@@ -53,6 +55,7 @@ def build_network(loaded: LoadedModel, settings: EngineSettings, device: Device)
             rotary=rotary_table(frequencies, attention_factor, settings.max_seq_len, target),
             pools=KvPools(spec, settings, target),
             states=StatePools(spec, settings, target),
+            adapters=LoraPools(spec, device),
             block_size=settings.block_size,
             max_blocks=settings.max_blocks_per_sequence,
             max_seq_len=settings.max_seq_len,

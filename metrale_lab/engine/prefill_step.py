@@ -10,6 +10,7 @@ from torch import Tensor
 from metrale_lab import ops
 from metrale_lab.device.base import Stream
 from metrale_lab.engine.logits import LogitsBuffer, StepLogits
+from metrale_lab.engine.lora_pools import NO_ADAPTER, entry_of
 from metrale_lab.engine.network import Network
 from metrale_lab.engine.runner import StepFunction, StepRunner
 from metrale_lab.engine.sequence import SequenceState
@@ -35,11 +36,12 @@ class PrefillStep:
                 "start": Part("int64", (1,)),
                 "write_from": Part("int64", (1,)),  # earlier positions lie in shared blocks
                 "slot": Part("int64", (1,)),
+                "adapter": Part("int64", (1,)),  # entry in the LoRA pools
                 "ids": Part("int64", (network.max_seq_len,)),
                 "table": Part("int64", (network.max_blocks,)),
             },
         )
-        names = ("count", "start", "write_from", "slot", "ids", "table")
+        names = ("count", "start", "write_from", "slot", "adapter", "ids", "table")
         pools, states = network.pools, network.states
         self._step = StepFunction(
             key="prefill",
@@ -59,6 +61,7 @@ class PrefillStep:
         with self.inputs.writing(stream) as staging:
             staging["count"][0], staging["start"][0] = len(tokens), start
             staging["write_from"][0], staging["slot"][0] = seq.cached_prefix_tokens, seq.slot_idx
+            staging["adapter"][0] = entry_of(seq.acquired_adapter_slot)
             staging["ids"][: len(tokens)] = tokens
             staging["table"][: len(table)] = table
             staging["table"][len(table) :] = self._network.pools.dummy_block
@@ -70,6 +73,7 @@ class PrefillStep:
         self.inputs.tensor("start").zero_()
         self.inputs.tensor("write_from").zero_()
         self.inputs.tensor("slot").fill_(self._network.states.dummy_slot)
+        self.inputs.tensor("adapter").fill_(NO_ADAPTER)
         self.inputs.tensor("ids").zero_()
         self.inputs.tensor("table").fill_(self._network.pools.dummy_block)
 
@@ -79,6 +83,7 @@ class PrefillStep:
         start: Tensor,  # [1]
         write_from: Tensor,  # [1]
         slot: Tensor,  # [1]
+        adapter: Tensor,  # [1]
         ids: Tensor,  # [max_seq_len]
         table: Tensor,  # [max_blocks]
         k: Tensor,
@@ -94,6 +99,6 @@ class PrefillStep:
         def attend(query: Tensor, k_pool: Tensor, v_pool: Tensor) -> Tensor:
             return ops.paged_prefill_attention(query, k_pool, v_pool, table, start, net.scale)
 
-        step = PagedStep(net.rotary.at(positions), slots, attend)
+        step = PagedStep(net.rotary.at(positions), slots, attend, net.adapters.of(adapter))
         x = hidden_states(ids[:tokens], net.weights, net.spec, step, k, v)
         return [scores(x[-1:], net.weights, net.spec)]  # no other position's scores are needed

@@ -28,11 +28,14 @@ class SequenceState:
     retired : bool
         The row has ended and its state is saved or cached; its slot may be taken over.
     adapter_slot : int
-        LoRA slot, -1 = the active adapter (none is active by default).
+        LoRA slot, -1 = the active adapter (none is active by default); it counts when the sequence
+        is first used.
     acquired_adapter_slot : int
         Resolved slot that is really referenced, -1 = none.
     adapter_id : int
         Identity of the adapter in the prefix cache, 0 = base.
+    adapter_bound : bool
+        The adapter was resolved.
     prompt_len : int
         Tokens of the prompt, set by prefill.
     cached_prefix_tokens : int
@@ -56,6 +59,7 @@ class SequenceState:
 
     __slots__ = (
         "acquired_adapter_slot",
+        "adapter_bound",
         "adapter_id",
         "adapter_slot",
         "block_table",
@@ -88,6 +92,7 @@ class SequenceState:
         self.adapter_slot = -1
         self.acquired_adapter_slot = -1
         self.adapter_id = 0
+        self.adapter_bound = False
         self.prompt_len = 0
         self.cached_prefix_tokens = 0
         self.reused_prefix_tokens = 0

@@ -32,6 +32,7 @@ class Steps:
         self.pools, self.states = self.network.pools, self.network.states
         keeps = settings.prefix_cache and self.states.slot_bytes > 0
         self.snapshots = SnapshotPools(self.states, settings.snapshot_slots if keeps else 0)
+        self.adapters = self.network.adapters
         self.graphs = GraphCache(settings.max_batch, emit)
         self.logits = LogitsBuffer(device, rows, loaded.spec.vocab_size, settings.dtype)
         self.cells = torch.zeros(rows + 1, dtype=torch.int32, device=device.torch_device)

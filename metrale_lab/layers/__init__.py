@@ -2,6 +2,7 @@
 
 from metrale_lab.layers.attention import PagedStep, attention
 from metrale_lab.layers.decoder import hidden_states, scores
+from metrale_lab.layers.lora import LoraProduct, StepLora
 from metrale_lab.layers.mlp import gated_mlp
 from metrale_lab.layers.rotary import RotaryTable, rotary_table
 from metrale_lab.layers.weights import DecoderWeights, LayerWeights, gather_weights
@@ -9,8 +10,10 @@ from metrale_lab.layers.weights import DecoderWeights, LayerWeights, gather_weig
 __all__ = [
     "DecoderWeights",
     "LayerWeights",
+    "LoraProduct",
     "PagedStep",
     "RotaryTable",
+    "StepLora",
     "attention",
     "gated_mlp",
     "gather_weights",

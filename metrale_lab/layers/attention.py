@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from metrale_lab import ops
+from metrale_lab.layers.lora import LayerLora, StepLora, adapted
 from metrale_lab.layers.rotary import RotaryTable
 from metrale_lab.layers.weights import LayerWeights
 
@@ -32,15 +33,24 @@ class PagedStep:
         Where each token's K and V go: `block * block_size + offset`.
     attend : callable
         `(q, k_pool, v_pool) -> [tokens, q_heads, head_dim]` over the cached context.
+    lora : StepLora or None
+        The adapters of the rows; None where no adapter is loaded.
     """
 
     rotary: RotaryTable
     slots: Tensor
     attend: Attend
+    lora: StepLora | None = None
 
 
 def attention(
-    x: Tensor, weights: LayerWeights, spec: ModelSpec, step: PagedStep, k: Tensor, v: Tensor
+    x: Tensor,
+    weights: LayerWeights,
+    spec: ModelSpec,
+    step: PagedStep,
+    k: Tensor,
+    v: Tensor,
+    lora: LayerLora | None = None,
 ) -> Tensor:
     """Write the tokens' K and V to the pools, then attend over what the tables name.
 
@@ -49,19 +59,23 @@ def attention(
     x : `[tokens, hidden]`, normalised
     k, v : pools `[blocks, block_size, kv_heads, head_dim]`, written in place
     """
-    query, key, value = project(x, weights, spec)
+    query, key, value = project(x, weights, spec, lora)
     query = ops.rotary(query, step.rotary.cos, step.rotary.sin)
     key = ops.rotary(key, step.rotary.cos, step.rotary.sin)
     ops.write_kv(key, value, k, v, step.slots)
     out = step.attend(query, k, v)  # [tokens, q_heads, head_dim]
-    return linear(out.flatten(1), weights.o)
+    merged = out.flatten(1)
+    return adapted(linear(merged, weights.o), merged, lora, "o")
 
 
-def project(x: Tensor, weights: LayerWeights, spec: ModelSpec) -> tuple[Tensor, Tensor, Tensor]:
+def project(
+    x: Tensor, weights: LayerWeights, spec: ModelSpec, lora: LayerLora | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Query `[tokens, q_heads, head_dim]`, key and value `[tokens, kv_heads, head_dim]`."""
     heads = (spec.num_q_heads, spec.num_kv_heads, spec.num_kv_heads)
-    joined = linear(x, weights.qkv, weights.qkv_bias).view(-1, sum(heads), spec.head_dim)
-    query, key, value = torch.split(joined, list(heads), dim=1)
+    joined = adapted(linear(x, weights.qkv, weights.qkv_bias), x, lora, "qkv")
+    by_head = joined.view(-1, sum(heads), spec.head_dim)
+    query, key, value = torch.split(by_head, list(heads), dim=1)
     if weights.q_norm is not None and weights.k_norm is not None:
         query = ops.rms_norm(query, weights.q_norm, spec.rms_norm_eps)
         key = ops.rms_norm(key, weights.k_norm, spec.rms_norm_eps)

@@ -28,10 +28,11 @@ def hidden_states(
     """
     x = embedding(ids.clamp(0, spec.vocab_size - 1), weights.embed)
     for index, layer in enumerate(weights.layers):
+        lora = None if step.lora is None else step.lora.of(index)
         normed = ops.rms_norm(x, layer.attn_norm, spec.rms_norm_eps)
-        x = x + attention(normed, layer, spec, step, k[index], v[index])
+        x = x + attention(normed, layer, spec, step, k[index], v[index], lora)
         normed = ops.rms_norm(x, layer.mlp_norm, spec.rms_norm_eps)
-        x = x + gated_mlp(normed, layer.gate_up, layer.down)
+        x = x + gated_mlp(normed, layer.gate_up, layer.down, lora)
     return x
 
 

@@ -6,9 +6,10 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from metrale_lab import ops
+from metrale_lab.layers.lora import LayerLora, adapted
 
 
-def gated_mlp(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+def gated_mlp(x: Tensor, gate_up: Tensor, down: Tensor, lora: LayerLora | None = None) -> Tensor:
     """`down(silu(gate(x)) * up(x))`.
 
     Parameters
@@ -19,5 +20,7 @@ def gated_mlp(x: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
 
     Source: "GLU Variants Improve Transformer" (SwiGLU).
     """
-    gate, up = linear(x, gate_up).chunk(2, dim=-1)  # each [tokens, intermediate]
-    return linear(ops.silu_mul(gate, up), down)
+    joined = adapted(linear(x, gate_up), x, lora, "gate_up")
+    gate, up = joined.chunk(2, dim=-1)  # each [tokens, intermediate]
+    inner = ops.silu_mul(gate, up)
+    return adapted(linear(inner, down), inner, lora, "down")

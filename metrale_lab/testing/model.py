@@ -12,6 +12,7 @@ from typing import Any
 from metrale_lab.device.base import Device
 from metrale_lab.engine.model import TransformerModel
 from metrale_lab.engine.settings import EngineSettings
+from metrale_lab.testing.adapters import by_name, scripted_adapter
 from metrale_lab.testing.device import ScriptedDevice
 from metrale_lab.testing.network import TagNetwork, TagSteps
 from metrale_lab.testing.tokenizer import LetterTokenizer
@@ -29,6 +30,10 @@ class TagModel(TransformerModel):
 
     def _make_steps(self, loaded: Any, emit: Observer) -> Any:
         return TagSteps(loaded.spec.vocab_size, self.settings, self.device, emit)
+
+    def read_adapter(self, path: Any) -> Any:
+        """An adapter of its own for each path; nothing is read."""
+        return scripted_adapter(path)
 
     @property
     def network(self) -> TagNetwork:
@@ -60,6 +65,7 @@ def scripted_model(
     feed: bool = True,
     eos_ids: Iterable[int] = (),
     biased: Mapping[int, float] | None = None,
+    adapters: Iterable[str] | Mapping[str, str] = (),
 ) -> TagModel:
     """A model of a few blocks whose next token follows from every token before it.
 
@@ -81,6 +87,9 @@ def scripted_model(
         Ids that end a text.
     biased : mapping of int to float, optional
         Added to the scores of tokens, which lie in [0, 4).
+    adapters : iterable of str, or mapping of str to str
+        Names of made-up adapters to load, or names and what stands for their folders: another text
+        is another adapter. `load_adapter(name, text)` loads more.
 
     Returns
     -------
@@ -104,4 +113,6 @@ def scripted_model(
     model = kind(loaded, settings, device or ScriptedDevice(), emit)
     model.network.biased.update(biased or {})
     model.bind_gpu_to_thread()
+    for name, path in by_name(adapters).items():
+        model.load_adapter(name, path)
     return model

@@ -1,8 +1,9 @@
 """The made-up network in place of attention and weights: tags in, scores out.
 
-The "K/V" written at a position is a 64-bit tag of (token, position), and the scores depend on
-every tag read through the block table, in order. A wrong block, a stale block, a missing write or
-a wrong position changes the next token; what was never written is poison and raises when read.
+The "K/V" written at a position is a 64-bit tag of (token, position, adapter), and the scores depend
+on every tag read through the block table, in order. A wrong block, a stale block, a missing write,
+a wrong position or adapter changes the next token; what was never written is poison and raises
+when read.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from metrale_lab.engine.prefill_step import PrefillStep
 from metrale_lab.engine.runner import StepRunner
 from metrale_lab.engine.settings import EngineSettings
 from metrale_lab.engine.snapshots import SnapshotPools
+from metrale_lab.testing.adapters import TagAdapters
 from metrale_lab.testing.tags import POISON, Scores, Tags, scores_of, tags_of
 from metrale_lab.trace.events import Observer
 
@@ -95,6 +97,7 @@ class TagNetwork:
     device: Device
     pools: TagPools
     states: TagStates
+    adapters: TagAdapters
     vocab_size: int
     block_size: int
     max_blocks: int
@@ -105,9 +108,10 @@ class TagNetwork:
     biased: dict[int, float] = field(default_factory=dict)
     rule: Rule = scores_of
 
-    def write(self, tokens: Any, positions: Any, blocks: Any) -> None:
+    def write(self, tokens: Any, positions: Any, blocks: Any, entries: Any) -> None:
         """Leave a tag at each position, in the block that holds it."""
-        self.pools.tags[blocks, positions % self.block_size] = tags_of(tokens, positions)
+        tags = tags_of(tokens, positions, self.adapters.contents(entries))
+        self.pools.tags[blocks, positions % self.block_size] = tags
 
     def scores(self, table: Any, length: int) -> Scores:
         """Scores after the last of `length` positions; AssertionError if one was not written."""
@@ -133,6 +137,7 @@ class TagDecodeStep(DecodeStep):
         positions: Tensor,
         tables: Tensor,
         slots: Tensor,
+        adapters: Tensor,
         cells: Tensor,
         k: Tensor,
         v: Tensor,
@@ -147,7 +152,7 @@ class TagDecodeStep(DecodeStep):
         real = blocks != net.pools.dummy_block
         written = list(zip(blocks[real], places[real] % net.block_size, strict=True))
         assert len(set(written)) == len(written), "two rows write one position"
-        net.write(tokens, places, blocks)
+        net.write(tokens, places, blocks, adapters.numpy())
         rows = zip(blocks_of, places, strict=True)
         return [torch.from_numpy(np.stack([net.scores(table, at + 1) for table, at in rows]))]
 
@@ -161,6 +166,7 @@ class TagPrefillStep(PrefillStep):
         start: Tensor,
         write_from: Tensor,
         slot: Tensor,
+        adapter: Tensor,
         ids: Tensor,
         table: Tensor,
         k: Tensor,
@@ -171,7 +177,8 @@ class TagPrefillStep(PrefillStep):
         net: Any = self._network
         size = int(count[0])
         positions = np.arange(size) + int(start[0])
-        net.write(ids.numpy()[:size], positions, table.numpy()[positions // net.block_size])
+        blocks = table.numpy()[positions // net.block_size]
+        net.write(ids.numpy()[:size], positions, blocks, adapter.numpy())
         scores = net.scores(table.numpy(), int(positions[-1]) + 1)
         return [torch.from_numpy(scores[None])]
 
@@ -187,10 +194,12 @@ class TagSteps:
         self.pools = TagPools(settings.num_blocks, settings.block_size)
         self.states = TagStates(settings.max_batch)
         self.snapshots = SnapshotPools(self.states, 0)
+        self.adapters = TagAdapters()
         self.network = TagNetwork(
             device,
             self.pools,
             self.states,
+            self.adapters,
             vocab_size,
             settings.block_size,
             settings.max_blocks_per_sequence,

@@ -10,6 +10,7 @@ import torch
 from metrale_lab import ops
 from metrale_lab.scheduler.requests import RequestSpec
 from metrale_lab.scheduler.sampling import derive_seed
+from metrale_lab.testing.adapters import by_name, scripted_adapter
 from metrale_lab.testing.tags import scores_of, tags_of
 
 
@@ -20,6 +21,8 @@ class Oracle:
     ----------
     vocab_size, max_seq_len, eos_ids, biased
         As given to `scripted_model`.
+    adapters : iterable of str, or mapping of str to str
+        As given to `scripted_model`; what a request's `adapter` may name.
     lab_seed : int
         `LabConfig.seed`, from which requests without a seed get theirs.
     """
@@ -31,10 +34,13 @@ class Oracle:
         eos_ids: Iterable[int] = (),
         biased: Mapping[int, float] | None = None,
         lab_seed: int = 0,
+        adapters: Iterable[str] | Mapping[str, str] = (),
     ) -> None:
         self._vocab, self._max_seq_len = vocab_size, max_seq_len
         self._eos, self._biased = frozenset(eos_ids), dict(biased or {})
         self._lab_seed = lab_seed
+        paths = by_name(adapters)
+        self._contents = {name: scripted_adapter(path).content for name, path in paths.items()}
 
     def generate(self, spec: RequestSpec, request_id: int = 0) -> tuple[tuple[int, ...], str]:
         """Output ids and finish reason ("stop" or "length") of a request.
@@ -59,7 +65,8 @@ class Oracle:
     def _next(
         self, tokens: list[int], forbidden: frozenset[int], spec: RequestSpec, seed: int
     ) -> int:
-        scores = scores_of(tags_of(tokens, np.arange(len(tokens))), self._vocab)
+        content = 0 if spec.adapter is None else self._contents[spec.adapter]
+        scores = scores_of(tags_of(tokens, np.arange(len(tokens)), content), self._vocab)
         for token, bonus in self._biased.items():
             scores[token] += bonus
         scores[sorted(forbidden)] = -np.inf

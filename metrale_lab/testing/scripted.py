@@ -20,6 +20,7 @@ def scripted_lab(
     prefix_cache: bool = True,
     eos_ids: Iterable[int] = (),
     biased: Mapping[int, float] | None = None,
+    adapters: Iterable[str] | Mapping[str, str] = (),
     completion: Completion = "at_once",
     lag: int = 3,
     **config: Any,
@@ -40,6 +41,8 @@ def scripted_lab(
         Ids that end a text.
     biased : mapping of int to float, optional
         Added to the scores of tokens, which lie in [0, 4).
+    adapters : iterable of str, or mapping of str to str
+        Made-up adapters, as in `scripted_model`.
     completion : {"at_once", "lag", "newest_first"}
         When launched work is seen to be done: at once, after `lag` polls, or only while nothing
         was launched after it.
@@ -67,6 +70,7 @@ def scripted_lab(
         prefix_cache=prefix_cache,
         eos_ids=eos_ids,
         biased=biased,
+        adapters=adapters,
     )
     sizes = {"max_batch": max_batch, "prefix_cache": prefix_cache, "poison": True}
     try:

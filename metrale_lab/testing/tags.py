@@ -22,10 +22,13 @@ def mix(values: Any) -> Tags:
         return np.asarray(z ^ (z >> np.uint64(31)))
 
 
-def tags_of(tokens: Any, positions: Any) -> Tags:
-    """The tag that each token leaves at its position; never `POISON`."""
+def tags_of(tokens: Any, positions: Any, adapters: Any = 0) -> Tags:
+    """The tag that each token leaves at its position under an adapter; never `POISON`.
+
+    `adapters`: contents, 0 = none.
+    """
     tokens, positions = np.asarray(tokens), np.asarray(positions)
-    tag = mix(mix(tokens) ^ positions.astype(np.uint64))
+    tag = mix(mix(tokens) ^ positions.astype(np.uint64) ^ np.asarray(adapters).astype(np.uint64))
     return np.where(tag == POISON, np.uint64(0), tag)
 
 

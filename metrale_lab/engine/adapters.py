@@ -1,0 +1,116 @@
+"""LoRA adapters of a model: loaded into slots, bound to sequences, given back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from metrale_lab import arguments
+from metrale_lab.engine.core import TransformerCore
+from metrale_lab.engine.sequence import SequenceState
+from metrale_lab.errors import AdapterError
+from metrale_lab.trace.events import NONE, MemoryPart
+from metrale_lab.weights.peft_folder import LoraAdapter, read_adapter
+
+
+class TransformerAdapters(TransformerCore):
+    """Serves rows of different adapters in one batch.
+
+    A sequence is bound to its adapter when it is first used, and keeps that one whatever is loaded
+    under the name later.
+    """
+
+    def load_adapter(self, name: str, path: str | Path) -> int:
+        """Read a LoRA folder that PEFT saved and offer it under a name; its slot.
+
+        A name that is loaded already is replaced: who uses the old one keeps it. AdapterError says
+        what is wrong with the folder, and nothing has changed then.
+        """
+        return self.install_adapter(name, self.read_adapter(path))
+
+    def read_adapter(self, path: str | Path) -> LoraAdapter:
+        """Read a LoRA folder for this model; any thread, changes nothing."""
+        return read_adapter(arguments.path("path", path, AdapterError), self.spec)
+
+    def install_adapter(self, name: str, adapter: LoraAdapter) -> int:
+        """Offer what `read_adapter` returned under a name; its slot."""
+        self._enter()
+        if not arguments.text("name", name, AdapterError):
+            raise arguments.refusal("name", name, "a text that is not empty", AdapterError)
+        slot = self.adapters.choose(name)
+        self._make_room_for(adapter, self.adapters.grown(slot))
+        try:
+            self._do(lambda: self.steps.adapters.write(slot, adapter))
+        except BaseException:
+            self.adapters.clear(slot)  # half of it may have been written
+            raise
+        self.adapters.load(slot, name, adapter.rank, adapter.nbytes)
+        return slot
+
+    def unload_adapter(self, name: str) -> None:
+        """Offer the adapter to nobody any more; its slot is free once its last user ended."""
+        self._enter()
+        slot = self.adapters.unload(arguments.text("name", name, AdapterError))
+        self._poison_if_free(slot)
+
+    def activate_adapter(self, name: str | None) -> None:
+        """Let `adapter_slot` -1 stand for an adapter, None: for the base model."""
+        self._enter()
+        self.adapters.activate(name)
+
+    def acquire_adapter(self, name: str) -> int:
+        """Hold the adapter that a name stands for now; its slot, for `release_adapter`."""
+        self._enter()
+        return self.adapters.acquire(self.adapters.find(name).slot)
+
+    def release_adapter(self, slot: int) -> None:
+        """Give back what `acquire_adapter` returned."""
+        self._enter()
+        if self.adapters.release(slot):
+            self._poison_if_free(slot)
+
+    def _bind_adapter(self, seq: SequenceState) -> None:
+        """Resolve the sequence's adapter, once."""
+        if not seq.adapter_bound:
+            slot = self._checked_slot(seq.adapter_slot)
+            seq.acquired_adapter_slot = self.adapters.acquire(slot, seq.id)
+            seq.adapter_id = self.adapters.identity(seq.acquired_adapter_slot)
+            seq.adapter_bound = True
+
+    def _unbind_adapter(self, seq: SequenceState) -> None:
+        slot, seq.acquired_adapter_slot = seq.acquired_adapter_slot, NONE
+        seq.adapter_id, seq.adapter_bound = 0, False
+        if self.adapters.release(slot, seq.id):
+            self._poison_if_free(slot)
+
+    def _checked_slot(self, slot: int) -> int:
+        """The slot, if it is -1 or holds an adapter. InvalidRequest or AdapterError otherwise."""
+        slot = arguments.integer("adapter_slot", slot, NONE, len(self.adapters.slots) - 1)
+        if slot != NONE and self.adapters.resolve(slot) == NONE:
+            raise AdapterError(
+                f"adapter_slot={slot}: this slot holds no adapter. "
+                "Use the slot that load_adapter() returned, or -1."
+            )
+        return slot
+
+    def _make_room_for(self, adapter: LoraAdapter, slots: int) -> None:
+        """Let the pools hold the adapter; captured steps read the old ones, so they go."""
+        pools = self.steps.adapters
+        if not pools.fits(adapter, slots):
+            self._do(pools.grow(adapter, slots))
+            self.steps.graphs.drop_captures()
+            self._emit(MemoryPart("adapters", pools.nbytes))
+
+    def _poison_if_free(self, slot: int) -> None:
+        if self.settings.poison and self.adapters.resolve(slot) == NONE:
+            self._last_stream.enqueue(lambda: self.steps.adapters.poison(slot))
+
+    def _do(self, work: Callable[[], None]) -> None:
+        """Run work behind everything that was launched, and wait for it."""
+        event = self.device.create_event()
+        try:
+            self._last_stream.enqueue(work)
+            self._last_stream.record(event)
+            event.synchronize()
+        finally:
+            event.destroy()

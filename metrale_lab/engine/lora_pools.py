@@ -1,0 +1,129 @@
+"""The memory of LoRA adapters: the factors of every loaded one, addressed by entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from metrale_lab.device.base import Device
+from metrale_lab.layers.lora import PRODUCTS, LoraProduct, StepLora
+from metrale_lab.weights.peft_folder import LoraAdapter, Place
+from metrale_lab.weights.spec import ModelSpec
+
+NO_ADAPTER = 0  # the entry of rows without one, all zeros
+
+
+def entry_of(slot: int) -> int:
+    """The entry of an adapter slot; -1 has the one without an adapter."""
+    return slot + 1
+
+
+class LoraPools:
+    """A and B of each product that a loaded adapter changes; nothing before the first load.
+
+    Attributes
+    ----------
+    layers : tuple of dict of str to LoraProduct
+        Of each layer, by product. Replaced when the pools grow, written in place otherwise.
+    """
+
+    def __init__(self, spec: ModelSpec, device: Device) -> None:
+        self._device, self._num_layers = device, spec.num_layers
+        self._shapes = spec.tensor_shapes()
+        self._entries = self._rank = 0
+        self._places: frozenset[Place] = frozenset()
+        self.layers: tuple[dict[str, LoraProduct], ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all entries."""
+        return sum(one.nbytes for layer in self.layers for one in layer.values())
+
+    def of(self, entries: Tensor) -> StepLora | None:
+        """What a step's rows need, None before the first load; int64 `[rows]`, or `[1]` for all."""
+        return StepLora(entries, self.layers) if self.layers else None
+
+    def fits(self, adapter: LoraAdapter, slots: int) -> bool:
+        """Whether the adapter can be written into one of so many slots without growing."""
+        roomy = entry_of(slots - 1) < self._entries and adapter.rank <= self._rank
+        return roomy and self._places >= set(adapter.factors)
+
+    def grow(self, adapter: LoraAdapter, slots: int) -> Callable[[], None]:
+        """Allocate pools that fit; what copies the old entries and puts the new pools in place.
+
+        To be called when nothing runs that reads the old ones.
+        """
+        entries = max(self._entries, entry_of(slots - 1) + 1)
+        rank = max(self._rank, adapter.rank)
+        places = self._places | set(adapter.factors)
+        layers = tuple(
+            {
+                product: self._allocate(layer, product, entries, rank)
+                for product, parts in PRODUCTS.items()
+                if any(Place(layer, part) in places for part in parts)
+            }
+            for layer in range(self._num_layers)
+        )
+
+        def replace() -> None:
+            for old_layer, new_layer in zip(self.layers, layers, strict=False):
+                for product, old in old_layer.items():
+                    _copy(old, new_layer[product])
+            self._entries, self._rank, self._places = entries, rank, places
+            self.layers = layers
+
+        return replace
+
+    def write(self, slot: int, adapter: LoraAdapter) -> None:
+        """Put an adapter into a slot that nobody uses."""
+        entry = entry_of(slot)
+        for layer, products in enumerate(self.layers):
+            for product, pool in products.items():
+                self._write_product(layer, product, pool, entry, adapter)
+
+    def poison(self, slot: int) -> None:
+        """Fill a slot that nobody uses with NaN."""
+        for products in self.layers:
+            for pool in products.values():
+                pool.a[entry_of(slot)] = torch.nan
+                pool.b[entry_of(slot)] = torch.nan
+
+    def _write_product(
+        self, layer: int, product: str, pool: LoraProduct, entry: int, adapter: LoraAdapter
+    ) -> None:
+        a, b = torch.zeros(pool.a.shape[1:]), torch.zeros(pool.b.shape[1:])
+        rows = torch.split(a, pool.rank)
+        outputs = torch.split(b, list(pool.widths))
+        for part, low, out in zip(self._parts(layer, product), rows, outputs, strict=True):
+            factors = adapter.factors.get(Place(layer, part))
+            if factors is not None:
+                rank = len(factors.a)
+                low[:rank] = factors.a
+                out[:, :rank] = factors.b
+        pool.a[entry] = a.to(pool.a.device)
+        pool.b[entry] = b.to(pool.b.device)
+
+    def _allocate(self, layer: int, product: str, entries: int, rank: int) -> LoraProduct:
+        parts = [self._shapes[f"layers.{layer}.{part}"] for part in self._parts(layer, product)]
+        widths, width_in = tuple(out for out, _ in parts), parts[0][1]
+        device = self._device.torch_device
+        return LoraProduct(
+            torch.zeros(entries, len(parts) * rank, width_in, device=device),
+            torch.zeros(entries, sum(widths), rank, device=device),
+            widths,
+            rank,
+        )
+
+    def _parts(self, layer: int, product: str) -> list[str]:
+        """The projections that a layer joins in a product."""
+        return [one for one in PRODUCTS[product] if f"layers.{layer}.{one}" in self._shapes]
+
+
+def _copy(old: LoraProduct, new: LoraProduct) -> None:
+    """Copy all entries of a pool into one of more entries or a larger rank."""
+    entries, parts = len(old.a), len(old.widths)
+    low = new.a.view(len(new.a), parts, new.rank, -1)
+    low[:entries, :, : old.rank] = old.a.view(entries, parts, old.rank, -1)
+    new.b[:entries, :, : old.rank] = old.b

@@ -1,0 +1,78 @@
+"""Made-up adapters: a name or path instead of a folder, a number instead of factors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from metrale_lab.engine.lora_pools import entry_of
+from metrale_lab.testing.tags import POISON
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedAdapter:
+    """What `read_adapter` of a `TagModel` returns for any path.
+
+    `content` goes into every tag that the adapter's rows leave.
+    """
+
+    source_name: str
+    content: int
+    rank: int = 1
+    nbytes: int = 8
+
+
+def scripted_adapter(path: object) -> ScriptedAdapter:
+    """The adapter of a path: another content for each."""
+    name = str(path)
+    digest = blake2b(name.encode(errors="surrogateescape"), digest_size=7).digest()
+    return ScriptedAdapter(name, 1 + int.from_bytes(digest))
+
+
+def by_name(adapters: Iterable[str] | Mapping[str, str]) -> dict[str, str]:
+    """Names and paths; a name alone is its own path."""
+    return dict(adapters) if isinstance(adapters, Mapping) else {name: name for name in adapters}
+
+
+class TagAdapters:
+    """The content of each adapter slot; an empty one holds poison."""
+
+    def __init__(self) -> None:
+        self._contents = np.zeros(1, np.uint64)  # of entry 0, which is no adapter
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all entries, none before the first load."""
+        return self._contents.nbytes if len(self._contents) > 1 else 0
+
+    def fits(self, adapter: ScriptedAdapter, slots: int) -> bool:
+        """Whether there are so many slots."""
+        return entry_of(slots - 1) < len(self._contents)
+
+    def grow(self, adapter: ScriptedAdapter, slots: int) -> Callable[[], None]:
+        """Make that many slots, once the result is called."""
+
+        def replace() -> None:
+            fresh = np.full(entry_of(slots - 1) + 1, POISON)
+            fresh[: len(self._contents)] = self._contents
+            self._contents = fresh
+
+        return replace
+
+    def write(self, slot: int, adapter: ScriptedAdapter) -> None:
+        """Put an adapter into a slot."""
+        self._contents[entry_of(slot)] = adapter.content
+
+    def poison(self, slot: int) -> None:
+        """Empty a slot."""
+        self._contents[entry_of(slot)] = POISON
+
+    def contents(self, entries: Any) -> Any:
+        """What the rows' adapters are, 0 = none; AssertionError for an empty slot."""
+        found = self._contents[entries]
+        assert not (found == POISON).any(), f"a row reads an empty adapter slot: {entries}"
+        return found
