@@ -8,6 +8,8 @@ from importlib import metadata
 
 import typer
 
+from metrale_lab.counting import counted
+
 
 def doctor() -> None:
     """Say what this machine has, what the engine will use, and test each operation."""
@@ -32,7 +34,10 @@ def facts() -> list[tuple[str, str]]:
     cached = cached_path("smollm2")
     found = [
         ("python", platform.python_version()),
-        ("system", f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"),
+        (
+            "system",
+            f"{platform.system()} {platform.machine()}, {counted(os.cpu_count() or 0, 'core')}",
+        ),
         ("device", device.name),
         ("free memory", f"{device.free_memory() / 2**30:.1f} GiB"),
         ("pinned memory", pinned_kind(device.name)),

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import ast
 import enum
 import os
 import re
+import signal
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import nbformat
+from jupyter_client.kernelspec import NoSuchKernel
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+from metrale_lab.cli.notebook_file import read_notebook, set_parameters
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -91,8 +95,8 @@ def execute(
 ) -> Report:
     """Run a copy of the notebook; its file is only read."""
     report = Report(path, turn)
-    notebook = nbformat.read(path, as_version=4)
-    if unknown := _inject(notebook, parameters):
+    notebook = read_notebook(path)
+    if unknown := set_parameters(notebook, parameters):
         report.failure, report.message = Failure.PARAMETERS, f"{path}: {unknown}"
         return report
     client = _Client(
@@ -103,7 +107,12 @@ def execute(
     )
     client.deadline = time.monotonic() + timeout
     started = time.monotonic()
-    with client.setup_kernel(env=_environment(update_golden)):
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(client.setup_kernel(env=_environment(update_golden)))
+        except (RuntimeError, OSError, NoSuchKernel) as error:
+            report.failure, report.message = Failure.KERNEL_DIED, f"it did not start: {error}"
+            return report
         _run_cells(client, notebook, report)
         report.seconds = time.monotonic() - started
         if report.failure is not None and artifacts is not None:
@@ -130,9 +139,19 @@ def _run_cells(client: _Client, notebook: Any, report: Report) -> None:
         except CellTimeoutError:
             report.failure, report.message = Failure.TIMEOUT, "the cell took too long"
         except DeadKernelError:
-            report.failure, report.message = Failure.KERNEL_DIED, "the kernel died"
+            report.failure, report.message = Failure.KERNEL_DIED, _how_it_ended(client)
         report.cell = index
         return
+
+
+def _how_it_ended(client: _Client) -> str:
+    process = getattr(getattr(client.km, "provisioner", None), "process", None)
+    status = None if process is None else process.poll()
+    if status is None:
+        return "its process does not answer"
+    if status < 0:
+        return f"its process was ended by {signal.Signals(-status).name}"
+    return f"its process ended with status {status}"
 
 
 def _kind(error: CellExecutionError) -> tuple[Failure, str]:
@@ -156,34 +175,6 @@ def _leave_evidence(client: _Client, report: Report, folder: Path) -> None:
         report.message += f" (no evidence could be kept: {error.ename}: {error.evalue})"
     finally:
         client.nb.cells.remove(cell)
-
-
-def _inject(notebook: Any, parameters: dict[str, Any]) -> str:
-    """Put the values behind the cell tagged parameters; what is wrong with them, or ""."""
-    if not parameters:
-        return ""
-    tagged = [
-        (index, cell)
-        for index, cell in enumerate(notebook.cells)
-        if "parameters" in cell.metadata.get("tags", [])
-    ]
-    known = {name for _, cell in tagged for name in _assigned(cell.source)}
-    if unknown := sorted(set(parameters) - known):
-        return f"no parameter {', '.join(unknown)}; it has: {', '.join(sorted(known)) or 'none'}"
-    source = "\n".join(f"{name} = {value!r}" for name, value in parameters.items())
-    notebook.cells.insert(tagged[-1][0] + 1, nbformat.v4.new_code_cell(source))
-    return ""
-
-
-def _assigned(source: str) -> set[str]:
-    tree = ast.parse(source)
-    return {
-        target.id
-        for node in tree.body
-        if isinstance(node, ast.Assign | ast.AnnAssign)
-        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        if isinstance(target, ast.Name)
-    }
 
 
 def _environment(update_golden: bool) -> dict[str, str]:

@@ -9,6 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from metrale_lab.cli.execute import Failure, Report, execute
+from metrale_lab.cli.notebook_file import read_notebook
+from metrale_lab.counting import counted
+from metrale_lab.errors import InvalidRequest
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -66,11 +69,11 @@ def run(
                 turn=turn,
                 update_golden=update_golden,
             )
+            if report.failure is Failure.PARAMETERS:
+                _usage(report.message)
             reports.append(report)
             if not json_:
                 typer.echo(_line(report))
-            if report.failure is Failure.PARAMETERS:
-                _usage(report.message)
     if json_:
         typer.echo(json.dumps([report.as_dict() for report in reports], indent=2))
     raise typer.Exit(_status(reports))
@@ -86,8 +89,9 @@ def _status(reports: list[Report]) -> int:
 def _line(report: Report) -> str:
     head = f"{report.path}: "
     if report.failure is None:
-        return head + f"passed, {report.cells} cells in {report.seconds:.1f} s"
-    return head + f"{report.failure.value} in cell {report.cell}: {report.message}"
+        return head + f"passed, {counted(report.cells, 'cell')} in {report.seconds:.1f} s"
+    where = "" if report.cell < 0 else f" in cell {report.cell}"
+    return head + f"{report.failure.value}{where}: {report.message}"
 
 
 def _collect(paths: list[Path], keyword: str | None) -> list[Path]:
@@ -99,7 +103,13 @@ def _collect(paths: list[Path], keyword: str | None) -> list[Path]:
             found.append(path)
         else:
             _usage(f"{path}: no such file or folder")
-    return [one for one in found if keyword is None or keyword in one.name]
+    chosen = [one for one in found if keyword is None or keyword in one.name]
+    for path in chosen:
+        try:
+            read_notebook(path)
+        except InvalidRequest as error:
+            _usage(str(error))
+    return chosen
 
 
 def _parameters(assignments: list[str]) -> dict[str, Any]:

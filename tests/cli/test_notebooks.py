@@ -64,6 +64,33 @@ def test_time_and_dead_kernels_have_their_own_status(tmp_path: Path) -> None:
     assert run(dead)[0] == 3
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"no notebook",
+        b"",
+        b"[1]",
+        b"{}",
+        bytes(range(256)),
+        b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}}',
+        b'{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"cell_type": "code"}]}',
+        b'{"nbformat": 99, "nbformat_minor": 5, "metadata": {}, "cells": []}',
+        b"[" * 100_000,
+    ],
+    ids=lambda content: content[:20].decode("latin-1"),
+)
+def test_a_file_that_is_no_notebook_is_one_line_and_nothing_runs(
+    content: bytes, tmp_path: Path
+) -> None:
+    notebook(tmp_path / "a.ipynb", f"open({str(tmp_path / 'ran')!r}, 'w')")
+    (tmp_path / "b.ipynb").write_bytes(content)
+    status, output = run(tmp_path)
+    assert status == 2
+    assert len(output.strip().splitlines()) == 1
+    assert "b.ipynb: no notebook" in output
+    assert not (tmp_path / "ran").exists()
+
+
 def test_collecting(tmp_path: Path) -> None:
     for name in ("b", "a", "other"):
         notebook(tmp_path / f"{name}.ipynb", "pass")
