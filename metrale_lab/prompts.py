@@ -48,10 +48,10 @@ def _messages(prompt: Any) -> list[dict[str, str]]:
 
 def _message(number: int, message: Any) -> dict[str, str]:
     texts = [message.get(key) if isinstance(message, dict) else None for key in ("role", "content")]
-    if not all(isinstance(text, str) for text in texts):
+    if not all(isinstance(text, str) for text in texts) or not str(texts[0]).strip():
         raise InvalidRequest(
             f"message {number} is {arguments.shown(message)}: "
-            "{'role': text, 'content': text} is allowed."
+            "{'role': text, 'content': text} is allowed, such as 'user' for the role."
         )
     return {"role": _encodable(str(texts[0])), "content": _encodable(str(texts[1]))}
 

@@ -56,14 +56,18 @@ class ChatTemplate:
                 }
             )
         except Exception as error:
+            roles = ", ".join(dict.fromkeys(shown(message["role"]) for message in messages))
             raise InvalidRequest(
-                f"the model's chat template refuses these messages: {error}. "
+                f"the model's chat template refuses these messages, of the roles {roles}: {error}. "
                 "Change the messages, or submit text."
             ) from error
 
 
 def check_messages(messages: object) -> None:
-    """Refuse what is not a list of `{"role": ..., "content": ...}` with texts."""
+    """Refuse what is not a list of `{"role": ..., "content": ...}` with texts and a named role.
+
+    Which roles there are is the template's to say.
+    """
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence) or not messages:
         raise InvalidRequest(f"messages is {shown(messages)}; expected a list of role and content.")
     for number, message in enumerate(messages):
@@ -73,6 +77,10 @@ def check_messages(messages: object) -> None:
                 raise InvalidRequest(
                     f"message {number} is {shown(message)}; expected a text as its {field}."
                 )
+        if not message["role"].strip():
+            raise InvalidRequest(
+                f"message {number} is {shown(message)}; expected a role, such as 'user'."
+            )
 
 
 class _GenerationBlocks(Extension):

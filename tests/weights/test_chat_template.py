@@ -53,8 +53,17 @@ def test_rendering_equals_transformers(name, prompt):
 
 def test_a_template_may_refuse():
     template = ChatTemplate("f", "{{ raise_exception('roles must alternate') }}", {})
-    with pytest.raises(InvalidRequest, match=r"refuses these messages: roles must alternate\. "):
+    said = r"of the roles 'system', 'user', 'assistant': roles must alternate\. "
+    with pytest.raises(InvalidRequest, match=said):
         template.render(MESSAGES)
+
+
+def test_a_role_is_the_templates_to_accept():
+    text = "{% if messages[0].role != 'user' %}{{ raise_exception('no') }}{% endif %}yes"
+    template = ChatTemplate("f", text, {})
+    assert template.render([{"role": "user", "content": ""}]) == "yes"
+    with pytest.raises(InvalidRequest, match="of the roles 'wizard': no"):
+        template.render([{"role": "wizard", "content": ""}] * 2)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +103,8 @@ def test_a_broken_template_is_a_wrong_file(text):
         [{"content": "x"}],
         [{"role": "user", "content": None}],
         [{"role": 1, "content": "x"}],
+        [{"role": "", "content": "x"}],
+        [{"role": " \n", "content": "x"}],
         None,
     ],
 )
