@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from metrale_lab.counting import counted
+
 
 class MetraleError(Exception):
     """Base of all errors of this package."""
@@ -54,7 +56,8 @@ class KvCacheExhausted(MetraleError):
         self.needed, self.free, self.total = needed, free, total
         advice = hint or "Raise num_blocks, lower max_tokens, or send fewer requests at once."
         super().__init__(
-            f"KV cache exhausted: {needed} block(s) needed, {free} free of {total}. {advice}"
+            f"KV cache exhausted: {counted(needed, 'block')} "
+            f"needed, {free} free of {total}. {advice}"
         )
 
     def __reduce__(self) -> tuple[type[KvCacheExhausted], tuple[int, int, int]]:
@@ -67,7 +70,7 @@ class SlotPoolExhausted(MetraleError):
     def __init__(self, max_slots: int) -> None:
         self.max_slots = max_slots
         super().__init__(
-            f"slot pool exhausted: all {max_slots} slots are taken. "
+            f"slot pool exhausted: none of {counted(max_slots, 'slot')} is free. "
             "Free a sequence, or raise max_batch (hybrid models: ssm_slots)."
         )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from metrale_lab.counting import counted
+
 
 class HeldBlocks:
     """Answer of `hold_blocks`: `count` blocks are held now; leaving `with` restores `before`."""
@@ -20,4 +22,4 @@ class HeldBlocks:
         self._restore(self.before)
 
     def __repr__(self) -> str:
-        return f"<{self.count} blocks held, {self.before} before>"
+        return f"<{counted(self.count, 'block')} held, {self.before} before>"

@@ -14,6 +14,7 @@ from metrale_lab import registry
 from metrale_lab.arguments import flag, instance, refusal, wait_s
 from metrale_lab.assembly import Assembly, assemble, scheduler_settings
 from metrale_lab.config import LabConfig
+from metrale_lab.counting import counted
 from metrale_lab.engine import Model
 from metrale_lab.errors import EngineBusy, EngineRunning, EngineStopped, InvalidConfig
 from metrale_lab.held import HeldBlocks
@@ -197,7 +198,7 @@ class Lab(Watched):
         try:
             with ProgressLine(progress) as line:
                 for number, request in enumerate(requests):
-                    line.show(f"{self.name}: {number} of {len(requests)} requests done")
+                    line.show(f"{self.name}: {number} of {counted(len(requests), 'request')} done")
                     request.result()
         except BaseException:
             for request in requests:
@@ -353,7 +354,10 @@ class Lab(Watched):
         parts = self.state().memory
         blocks = parts.get("kv_block", 0) * (self.config.num_blocks or 0)
         memory = (sum(parts.values()) - parts.get("kv_block", 0) + blocks) / 2**20
-        return f"<Lab {self.name!r} {state}, {self.config.num_blocks} blocks, {memory:.0f} MiB>"
+        return (
+            f"<Lab {self.name!r} {state}, "
+            f"{counted(self.config.num_blocks or 0, 'block')}, {memory:.0f} MiB>"
+        )
 
     # --- inside
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import pandas as pd
 
 from metrale_lab.arguments import shown
+from metrale_lab.counting import counted
 from metrale_lab.errors import InvalidRequest, TraceIncomplete
 
 
@@ -76,10 +77,6 @@ def holds(parts: dict[str, Any], count: int) -> bool:
     return _COMPARE[parts["how"] or "exactly"](count, int(parts["number"]))
 
 
-def _counted(count: int, unit: str) -> str:
-    return f"{count} {unit if count != 1 else unit.removesuffix('s')}"
-
-
 def reuses(parts: dict[str, Any]) -> Meaning:
     who: Named = parts["who"]
     other: Named | None = parts["other"]
@@ -94,7 +91,7 @@ def reuses(parts: dict[str, Any]) -> Meaning:
             rows, picture = _blocks_taken(lab, who, other), "block_map"
             tokens = len(rows) * size
         count = tokens if unit == "tokens" else tokens // size
-        return Found(holds(parts, count), _counted(count, unit), rows, picture)
+        return Found(holds(parts, count), counted(count, unit.removesuffix("s")), rows, picture)
 
     return meaning
 
@@ -153,7 +150,7 @@ def is_preempted(parts: dict[str, Any]) -> Meaning:
         table: pd.DataFrame = lab.frames.requests()
         rows = table[table.index == who.id]
         count = int(rows["preemptions"].sum())
-        return Found(holds(parts, count), _counted(count, "times"), rows, "requests")
+        return Found(holds(parts, count), counted(count, "time"), rows, "requests")
 
     return meaning
 
@@ -179,7 +176,7 @@ def pool_evicts(parts: dict[str, Any]) -> Meaning:
         rows = _evictions(lab)
         if rows.attrs["events_dropped"]:
             _gone(rows)
-        return Found(holds(parts, len(rows)), _counted(len(rows), "blocks"), rows, "reclaims")
+        return Found(holds(parts, len(rows)), counted(len(rows), "block"), rows, "reclaims")
 
     return meaning
 
@@ -192,7 +189,7 @@ def none_evicted(parts: dict[str, Any]) -> Meaning:
         if rows.attrs["events_dropped"]:
             _gone(rows)
         rows = rows[rows["request_id"] == who.id]
-        return Found(rows.empty, f"{_counted(len(rows), 'blocks')} evicted", rows, "reclaims")
+        return Found(rows.empty, f"{counted(len(rows), 'block')} evicted", rows, "reclaims")
 
     return meaning
 
@@ -210,7 +207,7 @@ def nothing_leaks(parts: dict[str, Any]) -> Meaning:
         broken = laws[laws["law"].isin(_LEAK_LAWS) & ~laws["holds"].astype(bool)]
         if len(broken):
             return Found(False, _broken(broken), broken, "invariants")
-        actual = f"{_counted(len(lost), 'blocks')} held by ended requests"
+        actual = f"{counted(len(lost), 'block')} held by ended requests"
         return Found(lost.empty, actual, lost, "block_map")
 
     return meaning

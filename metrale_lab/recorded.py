@@ -11,6 +11,7 @@ import pandas as pd
 
 from metrale_lab.arguments import integer
 from metrale_lab.arguments import path as checked_path
+from metrale_lab.counting import counted
 from metrale_lab.trace import store
 from metrale_lab.trace.recorder import RecordView
 from metrale_lab.trace.state import LabState
@@ -95,4 +96,7 @@ class Trace:
 
     def __repr__(self) -> str:
         state = self.recorder.state()
-        return f"<Trace of {self.name!r}: {state.seq_no + 1} events, {state.step + 1} ticks>"
+        return (
+            f"<Trace of {self.name!r}: {counted(state.seq_no + 1, 'event')}, "
+            f"{counted(state.step + 1, 'tick')}>"
+        )

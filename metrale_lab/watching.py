@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from metrale_lab import __version__
+from metrale_lab.counting import counted
 from metrale_lab.errors import InvalidRequest
 from metrale_lab.scheduler.faults import Fault
 from metrale_lab.scheduler.requests import Request
@@ -101,9 +102,9 @@ class Watched:
         return statistics(self.recorder)
 
     def errors(self) -> list[Any]:
-        """What went wrong in background threads, oldest first."""
+        """What went wrong in background threads, oldest first; then in the record, in panels."""
         panels: list[Any] = self.widgets.errors() if self._has_widgets else []
-        return [*self._engine_faults(), *panels]
+        return [*self._engine_faults(), *self._doubts(), *panels]
 
     def state(self) -> LabState:
         """The engine after the last finished tick, folded from its events."""
@@ -127,6 +128,12 @@ class Watched:
     def _has_widgets(self) -> bool:
         """Whether `widgets` was ever used: it is made then."""
         return "widgets" in self.__dict__
+
+    def _doubts(self) -> list[str]:
+        state = self.recorder.state()
+        if not state.doubts:
+            return []
+        return [f"record: {counted(state.doubts, 'event')} in doubt, at last: {state.last_doubt}"]
 
     def _attributes(self) -> dict[str, Any]:
         return {"model": self.name, "started_utc": self._started_utc, "version": __version__}

@@ -8,6 +8,7 @@ from time import perf_counter
 from metrale_lab.cache.nodes import Evicted, Match
 from metrale_lab.cache.pool import BlockPool
 from metrale_lab.cache.tree import PrefixTree
+from metrale_lab.counting import counted
 from metrale_lab.errors import EngineBusy, InvalidRequest, KvCacheExhausted
 from metrale_lab.trace.events import (
     CACHE_OWNER,
@@ -177,7 +178,8 @@ class BlockAllocator:
             return 0
         if self.tree.in_use:
             raise EngineBusy(
-                f"drop_cache: {self.tree.in_use} of {self.stored} cached blocks are in use. "
+                f"drop_cache: in use are {self.tree.in_use} of "
+                f"{counted(self.stored, 'cached block')}. "
                 "Wait until the lab is idle, or cancel its requests."
             )
         dropped = self._evict(self.stored, cause, NONE)

@@ -117,7 +117,7 @@ class PinnedMemory:
         """A part of it: `nbytes` bytes (default: the rest) from byte `offset`."""
         end = self.nbytes if nbytes is None else offset + nbytes
         if not 0 <= offset <= end <= self.nbytes:
-            raise ValueError(f"bytes {offset} to {end} do not lie in {self.nbytes} bytes")
+            raise ValueError(f"bytes {offset} to {end} do not lie in a memory of {self.nbytes}")
         return PinnedView(self, offset, end - offset)
 
     def free(self) -> None:

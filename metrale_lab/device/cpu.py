@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from metrale_lab.counting import counted
 from metrale_lab.device.base import CapturedStep, Device, PinnedMemory, PinnedView, Stream
 from metrale_lab.device.capture import EagerStep, TracedStep
 from metrale_lab.device.choice import runs_kernels
@@ -41,7 +42,7 @@ class CpuDevice(Device):
     def copy_d2h(self, src: torch.Tensor, dst: PinnedView, stream: Stream) -> None:
         source = _bytes_of(src)
         if source.size > dst.nbytes:
-            raise ValueError(f"{source.size} bytes do not fit into a view of {dst.nbytes} bytes")
+            raise ValueError(f"a view of {counted(dst.nbytes, 'byte')} was given {source.size}")
         stream.enqueue(host_copy(dst.numpy("uint8")[: source.size], source))
 
     def capture(

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from metrale_lab.counting import counted
 from metrale_lab.device.base import CapturedStep, Device, PinnedMemory, PinnedView, Stream
 from metrale_lab.device.cuda_stream import CudaEvent, CudaStream, DeviceClock
 
@@ -78,7 +79,7 @@ class CudaDevice(Device):
         if not src.is_contiguous():
             raise ValueError("only a contiguous tensor can be copied to pinned memory")
         if src.nbytes > dst.nbytes:
-            raise ValueError(f"{src.nbytes} bytes do not fit into a view of {dst.nbytes} bytes")
+            raise ValueError(f"a view of {counted(dst.nbytes, 'byte')} was given {src.nbytes}")
         target = dst.tensor(torch.uint8)[: src.nbytes].view(src.dtype)
 
         def copy() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import index
 
 from metrale_lab.arguments import instance, integer, number, refusal, shown
+from metrale_lab.counting import counted
 from metrale_lab.engine.feed import NO_ID, RowDraw, RowMask
 from metrale_lab.engine.sequence import SequenceState
 from metrale_lab.errors import InvalidRequest, PromptTooLong
@@ -36,10 +37,14 @@ def check_batch(seqs: Sequence[SequenceState], items: int, max_batch: int) -> No
     """InvalidRequest unless there are 1 to `max_batch` different sequences and an item for each."""
     if not 1 <= count("seqs", seqs) <= max_batch:
         raise InvalidRequest(
-            f"a batch of {len(seqs)} rows: this model takes 1 to {max_batch}. Split the batch."
+            f"a batch of {counted(len(seqs), 'row')}: this model "
+            f"takes 1 to {max_batch}. Split the batch."
         )
     if items != len(seqs):
-        raise InvalidRequest(f"{items} inputs for {len(seqs)} sequences: give one per sequence.")
+        raise InvalidRequest(
+            f"{counted(items, 'input')} for {counted(len(seqs), 'sequence')}: "
+            "give one per sequence."
+        )
     if len({id(seq) for seq in seqs}) < len(seqs):
         raise InvalidRequest("a sequence stands twice in the batch. Give each row its own.")
 
@@ -48,7 +53,8 @@ def check_room(seq: SequenceState, tokens: int, max_seq_len: int) -> None:
     """PromptTooLong when the sequence may not grow by so many tokens."""
     if seq.seq_len + tokens > max_seq_len:
         raise PromptTooLong(
-            f"{tokens} more tokens after {seq.seq_len}: sequence {seq.id} may hold {max_seq_len}. "
+            f"{counted(tokens, 'more token')} after {seq.seq_len}: "
+            f"sequence {seq.id} may hold {max_seq_len}. "
             "Raise max_seq_len, or give fewer tokens."
         )
 
@@ -57,12 +63,16 @@ def checked_rows(rows: int, masks: int, draws: int | None, dst_bytes: int, max_r
     """InvalidRequest unless every row has its mask (and draw), and the ids fit into `dst`."""
     counts = {rows, masks} if draws is None else {rows, masks, draws}
     if len(counts) > 1 or not 1 <= rows <= max_rows:
-        given = f"{rows} rows of scores, {masks} masks"
-        given += "" if draws is None else f", {draws} draws"
-        raise InvalidRequest(f"{given}: give one of each per row, at most {max_rows} rows.")
+        given = f"{counted(rows, 'row')} of scores, {counted(masks, 'mask')}"
+        given += "" if draws is None else f", {counted(draws, 'draw')}"
+        raise InvalidRequest(
+            f"{given}: give one of each per row, at most {counted(max_rows, 'row')}."
+        )
     if dst_bytes < 4 * rows:
         raise InvalidRequest(
-            f"{rows} ids need {4 * rows} bytes, the view has {dst_bytes}. Give a wider view."
+            f"a view of {counted(dst_bytes, 'byte')} for "
+            f"{counted(rows, 'id')}: {4 * rows} are needed. "
+            "Give a wider view."
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from metrale_lab.arguments import instance, integer
+from metrale_lab.counting import counted
 from metrale_lab.device.base import Event, PinnedMemory, PinnedView, Stream
 from metrale_lab.engine.checks import (
     check_batch,
@@ -89,7 +90,8 @@ class TransformerFeed(TransformerCore, ModelDeviceFeed):
         spare = len(seq.block_table) - written
         if not 0 <= blocks <= spare:
             raise InvalidRequest(
-                f"release of {blocks} blocks of {seq!r}: {spare} lie past its last token. "
+                f"release of {counted(blocks, 'block')} of {seq!r}: "
+                f"{spare} lie past its last token. "
                 "Give back only what was reserved."
             )
         self._shorten(seq, len(seq.block_table) - blocks, "reserve")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from metrale_lab.device.base import CapturedStep
-from metrale_lab.trace.events import GraphCaptured, GraphReplayed, MemoryPart, Observer
+from metrale_lab.trace.events import GraphCaptured, GraphPinned, GraphReplayed, MemoryPart, Observer
 
 WIDTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 SPARE_ENTRIES = 16
@@ -70,11 +70,12 @@ class GraphCache:
     def pin(self, key: str | None) -> None:
         """A fed step was launched with this capture, or eagerly (None)."""
         self._pins.append(key)
+        self._tell(key)
 
     def unpin_oldest(self) -> None:
         """The oldest pinned step has settled; nothing happens when none is pinned."""
         if self._pins:
-            self._pins.popleft()
+            self._tell(self._pins.popleft())
 
     @property
     def pinned(self) -> Counter[str]:
@@ -105,6 +106,10 @@ class GraphCache:
         """Drop all steps and pins; nothing may be in flight."""
         self._steps.clear()
         self._pins.clear()
+
+    def _tell(self, key: str | None) -> None:
+        if key is not None:
+            self._emit(GraphPinned(key, self._pins.count(key)))
 
     def _store(self, key: str, rows: int, step: CapturedStep) -> None:
         if len(self._steps) >= self.capacity:

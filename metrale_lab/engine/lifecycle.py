@@ -118,7 +118,7 @@ class TransformerLifecycle(TransformerAdapters, ModelLifecycle):
         self._enter()
         if self.sequences:
             raise EngineBusy(
-                f"reset_ids: {len(self.sequences)} sequences are live. Free them first."
+                f"reset_ids: free the live sequences first, {len(self.sequences)} in number."
             )
         self.allocator.reset()
         self.slots.reset()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from metrale_lab.arguments import integer
+from metrale_lab.counting import counted
 from metrale_lab.engine import Model
 from metrale_lab.engine.ending import Step, attempt_each
 from metrale_lab.errors import EngineBusy
@@ -227,8 +228,9 @@ class Scheduler:
     def drop_cache(self) -> None:
         """Empty the prefix cache. EngineBusy while requests run."""
         if not self.idle:
+            running = len(self.rows.live) + len(self._inbox.rows)
             raise EngineBusy(
-                f"drop_cache: {len(self.rows.live) + len(self._inbox.rows)} requests run. "
+                f"drop_cache: still running: {counted(running, 'request')}. "
                 "Wait for them (run_until_idle) or cancel them first."
             )
         self.model.drop_cache()  # type: ignore[attr-defined]

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any
 
 from metrale_lab.arguments import wait_s
+from metrale_lab.counting import counted
 from metrale_lab.scheduler.result import RequestResult, TokenLogprobs
 from metrale_lab.scheduler.spec import Processor, RequestSpec
 
@@ -157,7 +158,8 @@ class Request:
     def __repr__(self) -> str:
         label = f" {self.name!r}" if self.name else ""
         return (
-            f"<Request {self.id}{label} {self._state}: {len(self.spec.token_ids)} prompt tokens, "
+            f"<Request {self.id}{label} {self._state}: "
+            f"{counted(len(self.spec.token_ids), 'prompt token')}, "
             f"{len(self._token_ids)} of {self.spec.max_tokens} generated>"
         )
 

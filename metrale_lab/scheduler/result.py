@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from metrale_lab.counting import counted
+
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
@@ -62,5 +64,5 @@ class RequestResult:
         text = self.text if len(self.text) <= 60 else self.text[:57] + "..."
         return (
             f"<RequestResult {self.request_id} {self.finish_reason} "
-            f"{len(self.token_ids)} tokens {text!r}>"
+            f"{counted(len(self.token_ids), 'token')} {text!r}>"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from metrale_lab.counting import counted
 from metrale_lab.device.base import Event
 from metrale_lab.engine import NO_ID, Model
 from metrale_lab.errors import MetraleError
@@ -64,13 +65,14 @@ class Ring:
         """The next free slot, its cells set to `NO_ID`; refused while all results are unread."""
         if rows > self.max_rows:
             raise MetraleError(
-                f"{rows} rows do not fit into a ring of {self.max_rows}. Lower max_batch."
+                f"a step of {counted(rows, 'row')} in a ring of {self.max_rows}. Lower max_batch."
             )
         in_turn = [*self.slots[self._next :], *self.slots[: self._next]]
         slot = next((one for one in in_turn if not one.busy), None)
         if slot is None:
             raise MetraleError(
-                f"all {len(self.slots)} ring slots hold unread results. Settle a step first."
+                f"each of {counted(len(self.slots), 'ring slot')} holds an unread result. "
+                "Settle a step first."
             )
         self._next = (slot.number + 1) % len(self.slots)
         slot.busy = True

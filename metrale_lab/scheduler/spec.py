@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from metrale_lab import arguments
+from metrale_lab.counting import counted
 from metrale_lab.errors import AdapterError, InvalidRequest, KvCacheExhausted, PromptTooLong
 
 LogitsArray = np.ndarray[Any, np.dtype[Any]]
@@ -108,7 +109,8 @@ class RequestSpec:
         length = len(self.token_ids)
         if length >= max_seq_len:
             raise PromptTooLong(
-                f"the prompt has {length} tokens, max_seq_len is {max_seq_len} with at least one "
+                f"the prompt has {counted(length, 'token')}, max_seq_len "
+                f"is {max_seq_len} with at least one "
                 "output token. Shorten the prompt or raise max_seq_len."
             )
         needed = -(-(length + min(self.max_tokens, 2) - 1) // block_size)
@@ -117,7 +119,8 @@ class RequestSpec:
                 needed,
                 num_blocks,
                 num_blocks,
-                f"A prompt of {length} tokens can never fit. Shorten it or raise num_blocks.",
+                f"A prompt of {counted(length, 'token')} can never "
+                "fit. Shorten it or raise num_blocks.",
             )
 
 

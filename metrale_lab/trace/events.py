@@ -336,6 +336,13 @@ class GraphReplayed(NamedTuple):
     key: str
 
 
+class GraphPinned(NamedTuple):
+    """So many fed steps in flight replay a captured step, which may not go until it is 0."""
+
+    key: str
+    pins: int
+
+
 class MemoryPart(NamedTuple):
     """The size of a part of the engine's memory. Emitted when it changes.
 
@@ -408,6 +415,7 @@ Event = (
     | TickEnded
     | GraphCaptured
     | GraphReplayed
+    | GraphPinned
     | MemoryPart
     | AdapterEvent
     | EngineFault

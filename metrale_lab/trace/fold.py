@@ -2,7 +2,7 @@
 
 Pure: no clock, no engine, nothing but state and event. An event that contradicts the ones before
 it (a lost beginning, a fault in the engine) is applied as far as it makes sense and counted in
-`LabState.doubts`; with `strict` it raises.
+`LabState.doubts`, and so is one that cannot be applied; with `strict` it raises.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ def apply(state: LabState, stamped: Stamped, strict: bool = False) -> None:
     if handler is None:
         state.doubt(f"unknown event {type(event).__name__}")
     else:
-        handler(state, event, t_s, step)
+        try:
+            handler(state, event, t_s, step)
+        except Exception as error:  # may be on the engine's thread, which it is no concern of
+            state.doubt(f"{type(event).__name__} raised {type(error).__name__}: {error}")
     state.seq_no = seq_no
     state.t_s = t_s
     if strict and state.doubts != doubts:
@@ -83,6 +86,7 @@ _HANDLERS: dict[type, Callable[[LabState, Any, float, int], None]] = {
     ev.TickEnded: steps.on_tick_ended,
     ev.GraphCaptured: steps.on_captured,
     ev.GraphReplayed: steps.on_replayed,
+    ev.GraphPinned: steps.on_pinned,
     ev.MemoryPart: steps.on_memory,
     ev.AdapterEvent: adapters.on_adapter,
     ev.EngineFault: steps.on_fault,

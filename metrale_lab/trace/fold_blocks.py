@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from metrale_lab.counting import counted
 from metrale_lab.trace import events as ev
 from metrale_lab.trace.fold_slots import on_node_gone
 from metrale_lab.trace.state import LabState, NodeState, SequenceView
@@ -16,7 +17,7 @@ def on_block(state: LabState, event: ev.BlockEvent, t_s: float, step: int) -> No
     kind = event.kind
     if kind in ("alloc", "restore"):
         if one.ref_count:
-            state.doubt(f"block {event.block} allocated with {one.ref_count} reference(s)")
+            state.doubt(f"block {event.block} allocated with {counted(one.ref_count, 'reference')}")
             one.holders, one.held, one.in_cache, one.node = [], False, False, -1
         one.since_s = t_s
         one.reserved = event.cause == "reserve"
@@ -42,7 +43,7 @@ def on_block(state: LabState, event: ev.BlockEvent, t_s: float, step: int) -> No
         one.since_s, one.reserved = t_s, False
     if one.ref_count != len(one.holders) + one.in_cache + one.held:
         state.doubt(
-            f"block {event.block} has {one.ref_count} reference(s), known are sequences "
+            f"block {event.block} has {counted(one.ref_count, 'reference')}, known are sequences "
             f"{one.holders}, cache {one.in_cache}, held {one.held}"
         )
     after = one.word()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from metrale_lab.counting import counted
 from metrale_lab.trace import events as ev
 from metrale_lab.trace.state import LabState
 
@@ -46,6 +47,10 @@ def on_replayed(state: LabState, event: ev.GraphReplayed, t_s: float, step: int)
     state.own_graph(event.key).replays += 1
 
 
+def on_pinned(state: LabState, event: ev.GraphPinned, t_s: float, step: int) -> None:
+    state.own_graph(event.key).pins = event.pins
+
+
 def on_memory(state: LabState, event: ev.MemoryPart, t_s: float, step: int) -> None:
     state.memory[event.part] = event.nbytes
 
@@ -57,4 +62,4 @@ def on_fault(state: LabState, event: ev.EngineFault, t_s: float, step: int) -> N
 
 def on_cache_dropped(state: LabState, event: ev.CacheDropped, t_s: float, step: int) -> None:
     if state.nodes:
-        state.doubt(f"the cache was dropped with {len(state.nodes)} node(s) in it")
+        state.doubt(f"the cache was dropped with {counted(len(state.nodes), 'node')} in it")

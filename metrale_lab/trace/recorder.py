@@ -196,7 +196,7 @@ class Recorder:
 
     def _begin(self, state: LabState) -> None:
         self._archive = Archive(state, self.capacity)
-        self._pending: list[tuple[float, int, Event]] = []  # of the running tick
+        self._pending: deque[tuple[float, int, Event]] = deque()  # of the running tick
         self._history: deque[TickRow] = deque(maxlen=self._history_kept)
         self._step = -1
         self._in_tick = False
@@ -233,13 +233,13 @@ class Recorder:
 
     def _publish(self) -> None:
         archive = self._archive
-        for t_s, step, event in self._pending:
+        while self._pending:
+            t_s, step, event = self._pending.popleft()
             archive.add(t_s, step, event)
             if type(event) is TickEnded:
                 self._ticks += 1
                 self._ticks_ms += event.duration_ms
                 self._history.append(_tick_row(archive.state, event))
-        self._pending.clear()
 
     def _state(self) -> LabState:
         if self._latest is None or self._latest.seq_no != self._archive.state.seq_no:

@@ -219,6 +219,7 @@ class GraphState:
     replays: int = 0
     capture_ms: float = 0.0
     nbytes: int = 0
+    pins: int = 0  # fed steps in flight that replay it
     epoch: int = _epoch()
 
     def fork(self, epoch: int) -> GraphState:
@@ -230,6 +231,7 @@ class GraphState:
             self.replays,
             self.capture_ms,
             self.nbytes,
+            self.pins,
             epoch,
         )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from metrale_lab.counting import counted
 from metrale_lab.trace.state import BLOCK_STATES, LabState, RequestState
 from metrale_lab.views import sections
 from metrale_lab.views.history import History, Touched
@@ -77,7 +78,7 @@ class FrameBuilder:
         packer, said = Packer(), list[str]()
         group = _group(len(self._cells))
         if group > 1:
-            said.append(f"each cell of the block map stands for {group} blocks")
+            said.append(f"each cell of the block map stands for {counted(group, 'block')}")
         packer.add("blocks", "u1", _grouped(self._cells, group))
         self._tables, self._nodes, self._requests = {}, set(), set()
         self._pack_sequences(packer, state, limits, said)
@@ -103,7 +104,9 @@ class FrameBuilder:
         self._pack_requests(packer, state, touched.requests, limits, said)
         steps, ticks = touched.steps[-limits.steps :], touched.ticks[-limits.steps :]
         if len(steps) < len(touched.steps):
-            said.append(f"{len(touched.steps) - len(steps)} steps left out of the timeline")
+            said.append(
+                f"{counted(len(touched.steps) - len(steps), 'step')} left out of the timeline"
+            )
         sections.pack_steps(packer, steps, self._flying(state))
         sections.pack_ticks(packer, ticks)
         sections.pack_reclaims(packer, touched.reclaims[-limits.steps :])
@@ -179,7 +182,7 @@ class FrameBuilder:
         for one in gone:
             del self._tables[one]
         if left_out:
-            said.append(f"block tables of {left_out} sequences left out")
+            said.append(f"block tables of {counted(left_out, 'sequence')} left out")
         sections.pack_sequences(packer, rows, gone)
 
     def _pack_nodes(
@@ -196,7 +199,7 @@ class FrameBuilder:
                 self._nodes.add(one)
                 rows.append(node)
         if len(self._nodes) < len(state.nodes):
-            said.append(f"{len(state.nodes) - len(self._nodes)} prefix nodes left out")
+            said.append(f"{counted(len(state.nodes) - len(self._nodes), 'prefix node')} left out")
         sections.pack_nodes(packer, rows, gone, self._text_of)
 
     def _pack_requests(
@@ -205,7 +208,7 @@ class FrameBuilder:
         known = [state.requests[one] for one in sorted(ids) if one in state.requests]
         rows = _most_telling(known, limits.requests)
         if len(rows) < len(known):
-            said.append(f"{len(known) - len(rows)} requests left out")
+            said.append(f"{counted(len(known) - len(rows), 'request')} left out")
         sections.pack_requests(packer, rows, self._history)
 
     def _flying(self, state: LabState) -> list[Any]:

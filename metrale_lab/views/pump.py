@@ -92,7 +92,7 @@ class Pump:
         for source in sources:
             try:
                 source.poll(self._clock())
-            except Exception as error:
+            except BaseException as error:  # a SystemExit would end all sources' thread
                 source.fail(error)
             with self._lock:  # a source that begins again adds itself under the same lock
                 if source.finished and source in self._sources:

@@ -14,7 +14,7 @@ Job = Callable[[], None]
 
 
 class Worker:
-    """Runs jobs in order on one daemon thread; a job must deal with its own errors."""
+    """Runs jobs in order on one daemon thread; a job should deal with its own errors."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,10 +26,11 @@ class Worker:
         with self._lock:
             self._jobs.append(job)
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="metrale-lab buttons", daemon=True
-                )
-                self._thread.start()
+                self._start()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="metrale-lab buttons", daemon=True)
+        self._thread.start()
 
     def _run(self) -> None:
         while True:
@@ -38,7 +39,12 @@ class Worker:
                     self._thread = None
                     return
                 job = self._jobs.popleft()
-            job()
+            try:
+                job()
+            except BaseException:
+                with self._lock:
+                    self._start()  # this thread ends by telling what was raised
+                raise
 
 
 WORKER = Worker()

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from gguf import GGMLQuantizationType, GGUFValueType
 
+from metrale_lab.counting import counted
 from metrale_lab.errors import ModelFormatError
 
 _VERSIONS = (2, 3)
@@ -204,7 +205,8 @@ class GgufHeader:
         if nbytes > self.end - self.at:
             self._fail(
                 field,
-                f"needs {nbytes} bytes from byte {self.at}; the file ends at {self.end}: "
+                f"needs {counted(nbytes, 'byte')} from byte "
+                f"{self.at}; the file ends at {self.end}: "
                 "it is cut or damaged",
             )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from metrale_lab.counting import counted
 from metrale_lab.errors import ModelFormatError, ModelNotFound
 from metrale_lab.weights.folder_model import model_from_folder
 from metrale_lab.weights.folder_tokenizer import tokenizer_from_folder
@@ -68,7 +69,7 @@ def _load_gguf(path: Path, dtype: torch.dtype | None) -> LoadedModel:
     tokenizer = tokenizer_from_gguf(file)
     if tokenizer.vocab_size > spec.vocab_size:
         raise ModelFormatError(
-            f"{file.name}: tokenizer.ggml.tokens has {tokenizer.vocab_size} tokens; "
-            f"expected at most the embedding's {spec.vocab_size} rows."
+            f"{file.name}: tokenizer.ggml.tokens has {counted(tokenizer.vocab_size, 'token')}; "
+            f"expected at most the embedding's {counted(spec.vocab_size, 'row')}."
         )
     return LoadedModel(spec, tensors_from_gguf(file, spec), tokenizer, file.name)

@@ -167,7 +167,7 @@ def test_drop_cache_is_refused_while_a_sequence_uses_it():
     cache = make_cache()
     seq = Sequence(cache, 0)
     seq.prefill(tokens(2 * BS))
-    with pytest.raises(EngineBusy, match="2 of 2 cached blocks are in use"):
+    with pytest.raises(EngineBusy, match="in use are 2 of 2 cached blocks"):
         cache.allocator.drop_cache()
     assert cache.allocator.stored == 2
     seq.finish()

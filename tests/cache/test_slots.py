@@ -42,7 +42,7 @@ def test_the_first_claims_are_0_1_2_and_the_slot_freed_last_comes_first(pool):
 def test_an_empty_pool_names_its_size_and_changes_nothing(pool, events):
     claims = [pool.claim(sequence) for sequence in range(4)]
     told = len(events)
-    with pytest.raises(SlotPoolExhausted, match="all 4 slots"):
+    with pytest.raises(SlotPoolExhausted, match="none of 4 slots is free"):
         pool.guarded(4)
     assert (pool.free, len(events)) == (0, told)
     assert all(pool.holds(claim) for claim in claims)

@@ -198,7 +198,7 @@ def test_a_copy_keeps_the_bytes_of_any_dtype(device, stream, dtype):
 
 def test_a_copy_that_does_not_fit_or_is_strided_is_refused(device, stream):
     memory = device.alloc_pinned(16)
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="was given"):
         device.copy_d2h(torch.zeros(3, dtype=torch.int64), memory.view(), stream)
     with pytest.raises(ValueError, match="contiguous"):
         device.copy_d2h(torch.zeros(4, 2)[:, 0], memory.view(), stream)

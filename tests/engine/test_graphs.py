@@ -8,6 +8,8 @@ from metrale_lab.device.base import CapturedStep
 from metrale_lab.engine import HostToken
 from metrale_lab.engine.graphs import SPARE_ENTRIES, GraphCache, padded_width
 from metrale_lab.trace.events import Event, GraphCaptured, GraphReplayed, MemoryPart, unobserved
+from metrale_lab.trace.recorder import Recorder
+from metrale_lab.trace.tables import Frames
 from metrale_lab.weights import LoadedModel
 from tests.engine.kit import Feed, opened, prompt, start
 
@@ -100,6 +102,25 @@ def test_captures_and_replays_are_counted_and_told() -> None:
         ("b", 1, 1),
         ("a", 1, 3),
     ]
+
+
+def test_the_record_knows_which_steps_are_pinned() -> None:
+    recorder = Recorder(1, 1)
+    cache = GraphCache(1, recorder)
+    use(cache, "a", "b")
+    for key in ("a", None, "a", "b"):
+        cache.pin(key)
+
+    def pinned() -> list[str]:
+        table = Frames(recorder).graphs()
+        assert table["pinned"].tolist() == [key in cache.pinned for key in table.index]
+        return list(table.index[table["pinned"]])
+
+    told = [pinned()]
+    for _ in range(5):
+        cache.unpin_oldest()
+        told.append(pinned())
+    assert told == [["a", "b"], ["a", "b"], ["a", "b"], ["b"], [], []]
 
 
 def test_a_model_captures_one_step_per_width_whatever_the_rows_hold(loaded: LoadedModel) -> None:

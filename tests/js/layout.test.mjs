@@ -2,9 +2,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import {
+  atTick,
   bytesText,
   cellAt,
+  counted,
   gridLayout,
+  momentText,
   moveCell,
   niceStep,
   pathOf,
@@ -108,7 +111,22 @@ test("only the last steps are shown, and ticks inside their time", () => {
   assert.equal(line.host.filter((one) => one.word === "plan").length, 1);
 });
 
+test("a moment before the first tick is not called tick -1", () => {
+  assert.equal(momentText(undefined, undefined, false, false), "no tick yet");
+  assert.equal(momentText(-1, -1, false, false), "no tick yet");
+  assert.equal(momentText(-1, -1, true, false), "no tick yet");
+  assert.equal(momentText(-1, -1, true, true), "no tick yet");
+  assert.equal(momentText(-1, 4, true, false), "view before the first tick, engine at 4");
+  assert.equal(momentText(-1, 4, true, true), "before the first tick, of 4");
+  assert.equal(momentText(0, 0, false, false), "tick 0");
+  assert.equal(momentText(3, 4, true, false), "view at tick 3, engine at 4");
+  assert.equal(momentText(3, 4, true, true), "tick 3 of 4");
+  assert.equal(atTick(-1), "before the first tick");
+});
+
 test("texts read well", () => {
+  assert.equal(counted(1, "row"), "1 row");
+  assert.equal(counted(0, "row"), "0 rows");
   assert.equal(ranges([0, 1, 2, 5, 7, 8]), "0–2, 5, 7–8");
   assert.equal(ranges([]), "");
   assert.equal(ranges([1, 3, 5], 2), "1, 3 and 1 more");

@@ -35,7 +35,7 @@ test("what waits, what is lost and what is left out is said", () => {
   );
   assert.match(noticeOf({ ...calm, ring: { gapAhead: true } }, null), /Frames were lost/);
   const state = { header: { dropped: 12, said: ["3 prefix nodes left out"] } };
-  assert.match(noticeOf(calm, state), /12 old events were overwritten/);
+  assert.match(noticeOf(calm, state), /Overwritten: 12 old events/);
   assert.match(noticeOf(calm, state), /Too much for one frame: 3 prefix nodes left out\./);
 });
 

@@ -177,11 +177,11 @@ def test_memory_bar_is_as_long_as_its_parts_together() -> None:
 def test_prefix_tree_joins_unbranched_nodes_and_tells_who_holds_them() -> None:
     source = full()
     said = words(draw("prefix_tree", source))
-    assert "16 block(s) stored" in said
-    assert "2 block(s) to token 8, held by 2" in said
-    assert "3 block(s) to token 12, evictable" in said
+    assert "16 blocks stored" in said
+    assert "2 blocks to token 8, held by 2" in said
+    assert "3 blocks to token 12, evictable" in said
     few = words(draw("prefix_tree", source, leaves=1))
-    assert "2 older branch(es) not shown" in few
+    assert "2 older branches not shown" in few
 
 
 def test_characters_that_the_font_lacks_become_boxes() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from metrale_lab.counting import counted
 from metrale_lab.trace.checker.world import World
 
 
@@ -13,7 +14,7 @@ def i1(world: World) -> Iterator[str]:
     total, free = world.pool.total, len(world.free_list)
     taken = sum(count > 0 for count in world.ref_counts)
     if free + taken != total:
-        yield f"{free} free + {taken} referenced blocks are not {total}"
+        yield f"{free} free + {taken} referenced is not {counted(total, 'block')}"
     for block in (*world.owners, *world.free_list):
         if not 0 <= block < total:
             yield f"block {block} is outside the pool of {total}"
@@ -23,7 +24,10 @@ def i2(world: World) -> Iterator[str]:
     """References of a block = entries of live tables + 1 if the cache stores it + holds."""
     for block, count in enumerate(world.ref_counts):
         if count != world.owners[block]:
-            yield f"block {block} has {count} references, {world.owners[block]} have an owner"
+            yield (
+                f"block {block} has {counted(count, 'reference')}, "
+                f"{world.owners[block]} with an owner"
+            )
 
 
 def i3(world: World) -> Iterator[str]:
@@ -31,9 +35,9 @@ def i3(world: World) -> Iterator[str]:
     times = Counter(world.free_list)
     for block, count in enumerate(world.ref_counts):
         if times[block] > 1:
-            yield f"block {block} is on the free list {times[block]} times"
+            yield f"block {block} is on the free list {counted(times[block], 'time')}"
         if times[block] and count:
-            yield f"block {block} is free with {count} references"
+            yield f"block {block} is free with {counted(count, 'reference')}"
         if not times[block] and not count:
             yield f"block {block} has no references and is not free"
 
@@ -50,12 +54,12 @@ def i6(world: World) -> Iterator[str]:
         least, most = (max(matched, n) for n in (-(-seq.seq_len // bs), seq.seq_len // bs + 1))
         if not least <= len(seq.block_table) <= most:
             yield (
-                f"sequence {seq.id} has {len(seq.block_table)} blocks for {seq.seq_len} "
+                f"sequence {seq.id} has {counted(len(seq.block_table), 'block')} for {seq.seq_len} "
                 f"positions, {least} to {most} are right"
             )
         for block, times in Counter(seq.block_table).items():
             if times > 1:
-                yield f"sequence {seq.id} names block {block} {times} times"
+                yield f"sequence {seq.id} names block {block} {counted(times, 'time')}"
 
 
 def i8(world: World) -> Iterator[str]:
@@ -76,10 +80,10 @@ def _padded_tables(world: World) -> Iterator[str]:
         if (table[used:] != dummy).any() or not (
             (table[:used] >= 0) & (table[:used] < dummy)
         ).all():
-            yield f"the prompt of {used} blocks was given table {table.tolist()}"
+            yield f"the prompt of {counted(used, 'block')} was given table {table.tolist()}"
     if (step := world.newest_inputs("decode")) is not None:
         for row, table in enumerate(step["tables"]):
             used = 0 if table[0] == dummy else int(step["positions"][row]) // bs + 1
             good = (table[:used] >= 0) & (table[:used] < dummy)
             if (table[used:] != dummy).any() or not good.all():
-                yield f"row {row} of {used} blocks was given table {table.tolist()}"
+                yield f"row {row} of {counted(used, 'block')} was given table {table.tolist()}"

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from metrale_lab.trace.checker import blocks, prefix, slots, steps, whole
+from metrale_lab.trace.checker.applies import NOT_APPLICABLE, why_not
 from metrale_lab.trace.checker.memory import Memory
 from metrale_lab.trace.checker.world import World
 
@@ -42,10 +43,8 @@ LAWS: dict[str, Law] = {
 LEFT_TO_TESTS = {
     "I7": "told is whether a block in use was allocated again; who wrote what, the tests show",
     "I8": "the host's copy of the padded tables is read; that it arrives, the tests show",
-    "I14": "does not apply: there are no adapter slots",
     "I15": "comparing with the oracle is left to the tests",
     "I20": "the number of admitted lookups is left to the tests",
-    "I22": "left to the tests: it compares two runs",
 }
 TOLD = 3  # violations of a law that its detail spells out
 
@@ -59,7 +58,8 @@ class LawResult(NamedTuple):
         I1 to I22.
     holds : bool
     detail : str
-        What breaks it, in words; when it holds, what it says.
+        What breaks it, in words; when it holds, what it says; "not applicable: ..." and why, when
+        nothing here could break it.
     """
 
     law: str
@@ -96,5 +96,7 @@ def _result(name: str, law: Law, world: World) -> LawResult:
     if broken:
         more = f"; and {len(broken) - TOLD} more" if len(broken) > TOLD else ""
         return LawResult(name, False, "; ".join(islice(broken, TOLD)) + more)
+    if reason := why_not(name, world):
+        return LawResult(name, True, NOT_APPLICABLE + reason)
     note = LEFT_TO_TESTS.get(name) or slots.note(name, world)
     return LawResult(name, True, sentence(name) + (f" ({note})" if note else ""))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from metrale_lab.counting import counted
 from metrale_lab.trace.checker.world import World
 
 
@@ -16,11 +17,16 @@ def i9(world: World) -> Iterator[str]:
         if parent is None or parent.child(node.tokens) is not node:
             yield f"node {node.id} is not among its parent's children under its tokens"
         elif len(node.tokens) != bs or node.depth_tokens != parent.depth_tokens + bs:
-            yield f"node {node.id}: {len(node.tokens)} tokens at depth {node.depth_tokens}"
+            yield (
+                f"node {node.id}: {counted(len(node.tokens), 'token')} at depth {node.depth_tokens}"
+            )
         elif node.adapter_id != parent.adapter_id:
             yield f"node {node.id} of adapter {node.adapter_id} hangs under {parent.adapter_id}"
     if len(world.node_of) != len(world.nodes):
-        yield f"{len(world.nodes)} nodes store {len(world.node_of)} different blocks"
+        yield (
+            f"{counted(len(world.node_of), 'different block')} "
+            f"for {counted(len(world.nodes), 'node')}"
+        )
     for seq in world.sequences:
         for at, block in enumerate(seq.block_table):
             stored = world.node_of.get(block)
@@ -47,8 +53,8 @@ def i10(world: World) -> Iterator[str]:
             yield f"node {node.id} is cached, its parent {parent.id} is not"
         if node.ref_count != 1 + holders[node.id]:
             yield (
-                f"node {node.id} has {node.ref_count} references, the cache and "
-                f"{holders[node.id]} sequences hold it"
+                f"node {node.id} has {counted(node.ref_count, 'reference')}, of the cache and "
+                f"{counted(holders[node.id], 'sequence')}"
             )
     for one in holders.keys() - stored.keys():
         yield f"node {one} is held by a sequence and not cached"
@@ -80,11 +86,14 @@ def i12(world: World) -> Iterator[str]:
                 f"{seq.cached_prefix_tokens} were matched"
             )
         if seq.reused_prefix_tokens % bs or seq.reused_prefix_tokens > seq.seq_len:
-            yield f"sequence {seq.id} reused {seq.reused_prefix_tokens} of {seq.seq_len} tokens"
+            yield (
+                f"sequence {seq.id} reused {seq.reused_prefix_tokens} "
+                f"of {counted(seq.seq_len, 'token')}"
+            )
     for row in world.live_rows:
         prompt = len(row.spec.token_ids)
         if row.cached_tokens % bs or row.cached_tokens > max(0, prompt - 1):
-            yield f"request {row.id} reused {row.cached_tokens} of {prompt} tokens"
+            yield f"request {row.id} reused {row.cached_tokens} of {counted(prompt, 'token')}"
 
 
 def i20(world: World) -> Iterator[str]:
@@ -97,7 +106,7 @@ def i20(world: World) -> Iterator[str]:
         return
     hits, tokens = tree.hits, tree.hit_tokens
     if tokens % bs or tokens < hits * bs:
-        yield f"{hits} hits of {tokens} tokens, in blocks of {bs}"
+        yield f"{counted(hits, 'hit')} of {counted(tokens, 'token')}, in blocks of {bs}"
     for block, count in enumerate(world.ref_counts):
         if count and not world.pool.life(block):
             yield f"block {block} has references and was never allocated"

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from metrale_lab.counting import counted
 from metrale_lab.trace.checker.world import World
 
 
@@ -19,7 +20,7 @@ def i4(world: World) -> Iterator[str]:
         elif (count := world.ref_counts[write.block]) > 1:
             yield (
                 f"step {write.ticket} row {write.row} writes block {write.block}, "
-                f"which has {count} references"
+                f"which has {counted(count, 'reference')}"
             )
 
 
@@ -33,7 +34,7 @@ def i5(world: World) -> Iterator[str]:
     )
     for (ticket, block, offset), times in cells.items():
         if times > 1:
-            yield f"step {ticket} writes block {block} at {offset} {times} times"
+            yield f"step {ticket} writes block {block} at {offset} {counted(times, 'time')}"
 
 
 def i7(world: World) -> Iterator[str]:
@@ -55,13 +56,13 @@ def i16(world: World) -> Iterator[str]:
     settings = world.scheduler.settings
     active = len(world.rows("active"))
     if active > settings.max_batch:
-        yield f"{active} rows decode, at most {settings.max_batch} may"
+        yield f"{counted(active, 'decoding row')}, at most {settings.max_batch} may be"
     for ticket, rows in Counter(write.ticket for write in world.writes).items():
         if rows > settings.max_batch:
-            yield f"step {ticket} has {rows} rows, at most {settings.max_batch} may be"
+            yield f"step {ticket} has {counted(rows, 'row')}, at most {settings.max_batch} may be"
     prefilled, budget = world.scheduler.prefilled_tokens, settings.max_prefill_tokens
     if budget and prefilled > budget:
-        yield f"the last tick prefilled {prefilled} tokens, its budget is {budget}"
+        yield f"the last tick prefilled {counted(prefilled, 'token')}, its budget is {budget}"
 
 
 def i17(world: World) -> Iterator[str]:
@@ -71,7 +72,10 @@ def i17(world: World) -> Iterator[str]:
     """
     for seq in world.sequences:
         if len(seq.tokens) != seq.seq_len:
-            yield f"sequence {seq.id} has {len(seq.tokens)} tokens and length {seq.seq_len}"
+            yield (
+                f"sequence {seq.id} has {counted(len(seq.tokens), 'token')} "
+                f"and length {seq.seq_len}"
+            )
     for write in world.writes:
         host = write.position + (not write.discarded)
         if write.seq.seq_len != host:
@@ -105,7 +109,7 @@ def i18(world: World) -> Iterator[str]:
     busy = {slot.number for slot in router.ring_slots if slot.busy}
     for number, steps in flying.items():
         if steps > 1:
-            yield f"{steps} steps in flight write ring slot {number}"
+            yield f"ring slot {number} is written by {counted(steps, 'step')} in flight"
     if busy != flying.keys():
         yield f"ring slots {sorted(busy)} are busy, steps in flight write {sorted(flying)}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from metrale_lab.counting import counted
 from metrale_lab.trace.checker.world import World
 
 
@@ -19,7 +20,10 @@ def i15(world: World) -> Iterator[str]:
     for row in world.live_rows:
         outputs = row.outputs
         if len(outputs) > row.limit:
-            yield f"request {row.id} has {len(outputs)} tokens, at most {row.limit} are allowed"
+            yield (
+                f"request {row.id} has {counted(len(outputs), 'token')}, "
+                f"at most {row.limit} are allowed"
+            )
         # The newest token may have ended the row; any before it may not.
         may_end = outputs[max(0, row.spec.min_tokens - 1) : -1]
         if ended := row.stop_ids.intersection(may_end):
@@ -41,15 +45,15 @@ def i21(world: World) -> Iterator[str]:
         return
     for node in world.nodes:
         if node.in_use:
-            yield f"nothing runs, and node {node.id} has {node.ref_count} references"
+            yield f"nothing runs, and node {node.id} has {counted(node.ref_count, 'reference')}"
     held = len(world.allocator.held)
     taken = world.pool.total - len(world.free_list) - len(world.nodes) - held
     if taken:
-        yield f"nothing runs, and {taken} blocks are neither free, cached nor held"
+        yield f"nothing runs, and neither free, cached nor held: {counted(taken, 'block')}"
     if rows := len(world.live_rows):
-        yield f"nothing runs, and {rows} requests are not retired"
+        yield f"nothing runs, and not retired: {counted(rows, 'request')}"
     if world.slots is not None and (taken := world.slots.total - world.slots.free):
-        yield f"nothing runs, and {taken} slots are taken"
+        yield f"nothing runs, and taken: {counted(taken, 'slot')}"
     yield from _snapshots_in_use(world)
     yield from _left_on_device(world)
 

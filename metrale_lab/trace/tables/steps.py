@@ -141,7 +141,8 @@ FEED = Table(
 
 def _graphs(source: Source) -> Iterator[Row]:
     for one in source.view.state.graphs.values():
-        yield (one.key, one.rows, one.captures, one.replays, one.capture_ms, one.nbytes, None)
+        pinned = one.pins > 0
+        yield (one.key, one.rows, one.captures, one.replays, one.capture_ms, one.nbytes, pinned)
 
 
 GRAPHS = Table(
@@ -154,7 +155,7 @@ GRAPHS = Table(
         _count("replays", "times", "how often it was replayed"),
         Column("capture_ms", "Float64", "ms", "time spent capturing"),
         Column("bytes", "Int64", "bytes", "memory that it holds"),
-        Column("pinned", "boolean", "", "whether a step in flight replays it, NA: not recorded"),
+        Column("pinned", "boolean", "", "whether a fed step in flight replays it"),
     ),
     _graphs,
 )

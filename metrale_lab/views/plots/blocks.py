@@ -12,6 +12,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from metrale_lab.arguments import integer
+from metrale_lab.counting import counted
 from metrale_lab.trace.state import BLOCK_STATES, BlockState, LabState
 from metrale_lab.views.palette import Theme
 from metrale_lab.views.plots.canvas import (
@@ -48,7 +49,10 @@ def block_map(
     ax.set_xlim(-0.05, wide + 0.05)
     ax.set_ylim(rows + 0.05, -0.05)
     ax.set_aspect("equal", anchor="NW")
-    note = f"{state.num_blocks} blocks of {state.block_size} tokens, number 0 top left"
+    note = (
+        f"{counted(state.num_blocks, 'block')} of "
+        f"{counted(state.block_size, 'token')}, number 0 top left"
+    )
     headline(ax, look, _when("KV blocks", state), note)
     if state.num_blocks > _HATCHES_UP_TO:
         _pixels(ax, look, state, wide, rows)
@@ -59,14 +63,14 @@ def block_map(
             _cell(ax, look, one, one.block % wide, one.block // wide, share)
             if state.num_blocks <= _LABELS_UP_TO:
                 _label(ax, look, state, one, wide)
-    counted = [
+    entries = [
         (look.blocks[word], f"{word} {state.counts[word]}")
         for word in BLOCK_STATES
         if state.counts[word] or word == "free"
     ]
     if state.num_blocks <= _LABELS_UP_TO:
-        counted.append((look.blocks["changed"], "changed (frame)"))
-    legend(ax, look, counted)
+        entries.append((look.blocks["changed"], "changed (frame)"))
+    legend(ax, look, entries)
     return ax
 
 

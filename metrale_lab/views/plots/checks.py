@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from matplotlib.axes import Axes
 
+from metrale_lab.counting import counted
+from metrale_lab.trace.checker import applies
 from metrale_lab.views.plots.blocks import size_word
 from metrale_lab.views.plots.canvas import bare, box, empty, headline, inches, sheet
 from metrale_lab.views.plots.source import PlotSource, state_of
@@ -25,21 +28,29 @@ def invariants(source: CheckSource, ax: Axes | None = None, theme: str = "light"
     broken = sum(not one.holds for one in rows)
     ax, look = sheet(ax, theme, (8.0, 0.65 + 0.28 * max(2, len(rows))))
     bare(ax)
-    note = f"{broken} of {len(rows)} broken" if broken else f"all {len(rows)} hold"
+    note = f"{broken} of {len(rows)} broken" if broken else holding(rows)
     headline(ax, look, "Laws", note if rows else "")
     if not rows:
         return empty(ax, look, "No law was checked.")
     ax.set_xlim(0, 1)
     ax.set_ylim(len(rows) - 0.4, -0.6)
     for place, one in enumerate(rows):
-        colour = look.good if one.holds else look.bad
+        sign, colour = ("✓", look.good) if one.holds else ("✗", look.bad)
+        if one.holds and not applies(str(one.detail)):
+            sign, colour = "–", look.muted
         say: dict[str, Any] = {"va": "center", "fontsize": 9}
-        ax.text(0.012, place, "✓" if one.holds else "✗", color=colour, fontweight="bold", **say)
+        ax.text(0.012, place, sign, color=colour, fontweight="bold", **say)
         ax.text(0.04, place, str(one.law), color=look.ink, fontweight="bold", **say)
         words = _in_two_lines(str(one.detail or "holds"), int(12.5 * inches(ax)))
         tone = {"color": look.muted if one.holds else look.bad, "fontsize": 7.8}
         ax.text(0.09, place, words, **(say | tone | {"linespacing": 1.05}))
     return ax
+
+
+def holding(rows: Sequence[Any]) -> str:
+    """How many laws hold, when none is broken, and how many say nothing about this engine."""
+    idle = sum(not applies(str(one.detail)) for one in rows)
+    return f"all {len(rows)} hold" + (f", {idle} of them not applicable" if idle else "")
 
 
 def _in_two_lines(text: str, letters: int) -> str:
@@ -56,7 +67,7 @@ def graphs(source: PlotSource, ax: Axes | None = None, theme: str = "light") -> 
     most = max([1, *(one.replays for one in rows)])
     for place, one in enumerate(rows):
         box(ax, look, look.lanes["forward"], (0, place - 0.3), one.replays, 0.6)
-        facts = f"{one.replays} replays; captured in {one.capture_ms:.0f} ms"
+        facts = f"{counted(one.replays, 'replay')}; captured in {one.capture_ms:.0f} ms"
         ax.annotate(
             facts + (f", {size_word(one.nbytes)}" if one.nbytes else ""),
             (one.replays, place),

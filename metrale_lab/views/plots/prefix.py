@@ -10,6 +10,7 @@ from matplotlib.patches import FancyBboxPatch
 from matplotlib.ticker import MaxNLocator
 
 from metrale_lab.arguments import integer
+from metrale_lab.counting import counted
 from metrale_lab.trace.state import LabState, NodeState
 from metrale_lab.views.palette import Theme
 from metrale_lab.views.plots.canvas import (
@@ -62,7 +63,9 @@ def prefix_tree(
     ax, look = sheet(ax, theme, (max(8.0, min(13.0, 2.6 * levels)), 0.95 + 0.56 * max(2.0, rows)))
     bare(ax)
     stored = len(state.nodes)
-    note = f"{stored} block(s) stored" + (f", {hidden} older branch(es) not shown" * bool(hidden))
+    note = f"{counted(stored, 'block')} stored" + (
+        f", {counted(hidden, 'older branch')} not shown" * bool(hidden)
+    )
     headline(ax, look, "Prefix tree", note)
     if not chains:
         return empty(ax, look, "Nothing is cached yet.")
@@ -149,7 +152,9 @@ def _draw(ax: Axes, look: Theme, chain: Chain, text: str, letters: int) -> None:
     use = f"held by {holders}" if holders else "evictable"
     pins = ", pinned" if last.pins else ""
     adapter = f", adapter {last.adapter_id}" if last.adapter_id else ""
-    facts = f"{len(chain.nodes)} block(s) to token {last.depth_tokens}, {use}{pins}{adapter}"
+    facts = (
+        f"{counted(len(chain.nodes), 'block')} to token {last.depth_tokens}, {use}{pins}{adapter}"
+    )
     say: dict[str, Any] = {"ha": "left", "va": "center", "zorder": 4, "clip_on": True}
     words = text or f"node {chain.nodes[0].node}"
     ax.text(left + 0.075, chain.row - 0.16, words, color=look.ink, fontsize=8.5, **say)

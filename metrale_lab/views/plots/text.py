@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from metrale_lab.counting import counted
 from metrale_lab.trace.recorder import TickRow
 from metrale_lab.trace.state import BLOCK_STATES, LabState
 from metrale_lab.trace.tables import Frames
 from metrale_lab.views.plots.blocks import size_word
+from metrale_lab.views.plots.checks import holding
 from metrale_lab.views.plots.prefix import chains_of, shortened
 from metrale_lab.views.plots.requests import summary_of
 from metrale_lab.views.plots.source import frames_of, state_of, text_of
@@ -33,12 +35,13 @@ def summary(source: Any) -> str:
 
 def block_map_text(state: LabState) -> str:
     """Blocks by state, and what changed last."""
-    counted = ", ".join(f"{state.counts[word]} {word}" for word in BLOCK_STATES)
+    states = ", ".join(f"{state.counts[word]} {word}" for word in BLOCK_STATES)
     when = f"after tick {state.step}" if state.step >= 0 else "no tick yet"
     changed = [b.block for b in state.blocks if b.changed_step == state.step >= 0]
     return _lines(
-        f"**KV blocks** {when}: {state.num_blocks} blocks of {state.block_size} tokens.",
-        counted + ".",
+        f"**KV blocks** {when}: {counted(state.num_blocks, 'block')} "
+        f"of {counted(state.block_size, 'token')}.",
+        states + ".",
         f"Changed in that tick: {_numbers(changed)}.",
     )
 
@@ -64,8 +67,12 @@ def prefix_tree_text(state: LabState, texts: Callable[[Sequence[int]], str] | No
         words = "" if texts is None else f" “{shortened(texts(chain.tokens()), 40)}”"
         last = chain.nodes[-1]
         use = f"held by {last.ref_count - 1}" if chain.used else "evictable"
-        rows.append(f"{len(chain.nodes)} block(s) to token {last.depth_tokens},{words} {use}.")
-    return _lines(f"**Prefix tree**: {len(state.nodes)} blocks stored, {in_use} in use.", *rows)
+        rows.append(
+            f"{counted(len(chain.nodes), 'block')} to token {last.depth_tokens},{words} {use}."
+        )
+    return _lines(
+        f"**Prefix tree**: {counted(len(state.nodes), 'block')} stored, {in_use} in use.", *rows
+    )
 
 
 def reclaims_text(frames: Frames) -> str:
@@ -93,8 +100,10 @@ def feed_timeline_text(frames: Frames) -> str:
     gap = done["gap_ms"].dropna()
     gaps = "" if gap.empty else f", device idle {gap.median():.2f} ms before a step"
     return _lines(
-        f"**Feed timeline**: {len(done)} decode steps settled, {len(table) - len(done)} in flight.",
-        f"{ahead} were launched before the step before them was settled; {lost} row(s) discarded.",
+        f"**Feed timeline**: {counted(len(done), 'decode step')} "
+        f"settled, {len(table) - len(done)} in flight.",
+        f"{counted(ahead, 'step')} launched before the one before was settled; "
+        f"{counted(lost, 'row')} discarded.",
         f"Median: device {done['device_ms'].median():.2f} ms, "
         f"host {done['host_ms'].median():.2f} ms{gaps}.",
     )
@@ -105,17 +114,17 @@ def requests_text(state: LabState) -> str:
     if not state.requests:
         return "**Requests**: none yet."
     words = [one.state for one in state.requests.values()]
-    counted = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+    states = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
     last = list(state.requests.values())[-(_LINES - 1) :]
     rows = [f"r{one.request_id} {one.name}".rstrip() + f": {summary_of(one)}." for one in last]
-    return _lines(f"**Requests**: {counted}.", *rows)
+    return _lines(f"**Requests**: {states}.", *rows)
 
 
 def invariants_text(table: Any) -> str:
     """Whether all laws hold, or the broken ones in words (`table` is that of `lab.check()`)."""
     broken = [one for one in table.itertuples() if not one.holds]
     if not broken:
-        return f"**Laws**: all {len(table)} hold."
+        return f"**Laws**: {holding(list(table.itertuples()))}."
     rows = [f"{one.law} is broken: {one.detail}" for one in broken[: _LINES - 1]]
     return _lines(f"**Laws**: {len(broken)} of {len(table)} broken.", *rows)
 
@@ -125,7 +134,7 @@ def graphs_text(state: LabState) -> str:
     if not state.graphs:
         return "**Captured steps**: none yet."
     rows = [
-        f"{one.key}: {one.replays} replays, captured in {one.capture_ms:.0f} ms."
+        f"{one.key}: {counted(one.replays, 'replay')}, captured in {one.capture_ms:.0f} ms."
         for one in list(state.graphs.values())[: _LINES - 1]
     ]
     return _lines(f"**Captured steps**: {len(state.graphs)}.", *rows)
@@ -155,7 +164,7 @@ def latency_text(frames: Frames) -> str:
             rows.append(f"{word}: median {middle:.1f} ms, 99th percentile {tail:.1f} ms.")
     if not rows:
         return "**Latency**: no request has got a token yet."
-    return _lines(f"**Latency** of {len(table)} request(s).", *rows)
+    return _lines(f"**Latency** of {counted(len(table), 'request')}.", *rows)
 
 
 def _lines(*lines: str) -> str:

@@ -1,5 +1,7 @@
 // Blocks as bytes and in words. Plain functions; no browser needed.
 
+import { counted } from "./layout.js";
+
 export const BLOCK_WORDS = ["free", "private", "cached", "shared", "reserved", "held"];
 
 /** State word of a block's byte. */
@@ -28,16 +30,16 @@ export function describeBlock(state, holders, cell) {
   const last = Math.min(first + state.group, state.numBlocks) - 1;
   const parts = [first === last ? `block ${first}` : `blocks ${first}–${last}`];
   parts.push(blockWord(state.blocks[cell]));
-  if (refs) parts.push(`${refs === 31 ? "31 or more" : refs} reference${refs > 1 ? "s" : ""}`);
+  if (refs) parts.push(refs === 31 ? "31 or more references" : counted(refs, "reference"));
   for (const { sequence, position } of (holders.get(cell) ?? []).slice(0, 4)) {
     const tokens = sequence.length - position * state.blockSize;
     const filled = Math.max(0, Math.min(state.blockSize, tokens));
     const owner = sequence.request >= 0 ? `request ${sequence.request}` : `sequence ${sequence.id}`;
-    parts.push(`${owner}, its block ${position}, ${filled} of ${state.blockSize} tokens`);
+    parts.push(`${owner}, its block ${position}, ${filled} of ${counted(state.blockSize, "token")}`);
   }
   const node = nodeOf(state, cell);
   if (node) {
-    parts.push(`prefix node ${node.id}, ${node.depth} tokens deep`);
+    parts.push(`prefix node ${node.id}, ${counted(node.depth, "token")} deep`);
     if (node.adapter > 0) parts.push(`adapter ${node.adapter}`);
     parts.push(`used ${Math.max(0, state.header.t - node.used).toFixed(1)} s ago`);
   }

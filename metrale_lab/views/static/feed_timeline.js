@@ -1,6 +1,6 @@
 // The feed timeline: what host and device did at the same time, with the true event times.
 
-import { niceStep, timeline, timeText } from "./layout.js";
+import { counted, niceStep, timeline, timeText } from "./layout.js";
 import { fillBox, inkOn, legendItem, make, say, sized, TextTable } from "./paint.js";
 
 const SHOWN = [8, 16, 32, 96];
@@ -163,8 +163,8 @@ export class FeedTimeline {
   describe({ word, from, to, step }) {
     const parts = [word, timeText(to - from)];
     if (step) {
-      parts.push(`step ${step.ticket}`, `${step.rows} rows, ${step.fed} fed from the device`);
-      if (step.discarded_rows) parts.push(`${step.discarded_rows} rows discarded`);
+      parts.push(`step ${step.ticket}`, `${counted(step.rows, "row")}, ${step.fed} fed from the device`);
+      if (step.discarded_rows) parts.push(`${counted(step.discarded_rows, "row")} discarded`);
       if (step.captured) parts.push("captured");
       if (step.ring_slot >= 0) parts.push(`ring cell ${step.ring_slot}`);
     }
@@ -180,7 +180,7 @@ export class FeedTimeline {
     const ahead = steps.filter((step, i) => i && step.launch_s < steps[i - 1].settled_s).length;
     const share = Math.round((100 * idle) / Math.max(busy + idle, 1e-9));
     return (
-      `Last ${steps.length} steps: the device idled ${share} % (${timeText(idle)}) · ` +
+      `Last ${counted(steps.length, "step")}: the device idled ${share} % (${timeText(idle)}) · ` +
       `${ahead} launched before the step before was settled · ${this.state.flying.length} in flight`
     );
   }

@@ -148,6 +148,24 @@ export function bytesText(bytes) {
   return `${value < 10 && unit ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
 }
 
+/** The number with its noun, in the plural unless it is one. */
+export function counted(number, noun) {
+  return `${number} ${noun}${number === 1 ? "" : "s"}`;
+}
+
+/** "at tick 3"; ticks count from 0, and -1 is before the first. */
+export function atTick(step) {
+  return step < 0 ? "before the first tick" : `at tick ${step}`;
+}
+
+/** The moment that is shown, and where the engine is; steps are undefined before any frame. */
+export function momentText(shown, last, held, recorded) {
+  if (shown === undefined || last < 0) return "no tick yet";
+  if (!held) return shown < 0 ? "no tick yet" : `tick ${shown}`;
+  if (recorded) return shown < 0 ? `before the first tick, of ${last}` : `tick ${shown} of ${last}`;
+  return `view ${atTick(shown)}, engine at ${last}`;
+}
+
 /** A duration given in seconds, as ms or s. */
 export function timeText(seconds) {
   if (!Number.isFinite(seconds)) return "–";

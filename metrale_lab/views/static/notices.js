@@ -1,5 +1,7 @@
 // How the engine stands, and what a reader must know about the picture, in words.
 
+import { counted } from "./layout.js";
+
 /** How the engine stands: a word for the style, and a text. */
 export function statusOf(store, header) {
   if (!header) return ["none", "no engine yet"];
@@ -25,7 +27,7 @@ export function noticeOf(store, state) {
   if (store.gone) parts.push("The kernel is gone; the last minute can still be scrubbed.");
   if (store.ring.gapAhead) parts.push("Frames were lost; the next full one mends the picture.");
   if (state?.header.dropped) {
-    parts.push(`${state.header.dropped} old events were overwritten (record_events).`);
+    parts.push(`Overwritten: ${counted(state.header.dropped, "old event")} (record_events).`);
   }
   for (const said of state?.header.said ?? []) parts.push(`Too much for one frame: ${said}.`);
   return parts.join(" ");

@@ -1,6 +1,6 @@
 // The prefix tree: what is reusable, and who reuses it.
 
-import { pathOf, treeLayout } from "./layout.js";
+import { counted, pathOf, treeLayout } from "./layout.js";
 import { fillBox, inkOn, legendItem, make, say, sized, TextTable } from "./paint.js";
 
 const ROW = 24;
@@ -179,8 +179,8 @@ export class PrefixTree {
     return [
       `node ${node.id}`,
       `block ${node.block}`,
-      `${node.depth} tokens deep`,
-      users > 0 ? `used by ${users} ${users === 1 ? "sequence" : "sequences"}` : "cache alone",
+      `${counted(node.depth, "token")} deep`,
+      users > 0 ? `used by ${counted(users, "sequence")}` : "cache alone",
       node.adapter > 0 ? `adapter ${node.adapter}` : "base model",
       `used ${ago} s ago`,
       JSON.stringify(node.text),

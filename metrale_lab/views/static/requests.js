@@ -1,6 +1,6 @@
 // Requests: who waits, runs or is parked, and how fast; a row of time for each.
 
-import { timeText } from "./layout.js";
+import { counted, timeText } from "./layout.js";
 import { legendItem, make, say } from "./paint.js";
 import { REQUEST_WORDS } from "./reducer.js";
 
@@ -58,7 +58,7 @@ export class Requests {
     this.drawLegend(theme);
     const { counts } = state.header;
     const more = counts.requests - rows.length;
-    say(this.info, more > 0 ? `${more} earlier requests are in lab.frames.requests().` : "");
+    say(this.info, more > 0 ? `lab.frames.requests() has ${counted(more, "earlier request")} more.` : "");
   }
 
   /** The rows that fit: all that are alive, then the latest ended ones; latest first. */

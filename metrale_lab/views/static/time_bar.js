@@ -1,5 +1,6 @@
 // The time bar: hold, live, step, scrub; and how full the pool was over the ring.
 
+import { momentText } from "./layout.js";
 import { make, say, sized } from "./paint.js";
 
 const HEIGHT = 26;
@@ -60,12 +61,9 @@ export class TimeBar {
   }
 
   words() {
-    const shown = this.store.state?.header;
-    if (!shown) return "no tick yet";
-    const last = this.store.ring.live?.header ?? shown;
-    if (!this.store.held) return `tick ${shown.step}`;
-    if (this.store.post === null) return `tick ${shown.step} of ${last.step}`;
-    return `view at tick ${shown.step}, engine at ${last.step}`;
+    const shown = this.store.state?.header.step;
+    const last = this.store.ring.live?.header.step ?? shown;
+    return momentText(shown, last, this.store.held, this.store.post === null);
   }
 
   /** Used blocks as an area; a break in it is where frames are missing. */
