@@ -200,7 +200,7 @@ def test_batches_that_are_none_are_refused(model: TransformerModel, loaded: Load
         foreign = stranger.alloc_sequence()
         for tokens, seqs, words in [
             ([], [], "0 rows"),
-            ([1], [seq, other], "1 inputs for 2"),
+            ([1], [seq, other], "1 input for 2"),
             ([1, 2], [seq, seq], "twice"),
             ([1, 2], [seq, gone], "freed"),
             ([1, 2], [seq, foreign], "not of this model"),
