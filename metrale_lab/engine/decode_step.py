@@ -16,7 +16,7 @@ from metrale_lab.engine.network import Network
 from metrale_lab.engine.runner import StepFunction, StepRunner
 from metrale_lab.engine.sequence import SequenceState
 from metrale_lab.engine.step_inputs import Part, StepInputs
-from metrale_lab.layers import PagedStep, hidden_states, scores
+from metrale_lab.layers import PagedStep, RowsMemory, hidden_states, scores
 
 
 class DecodeStep:
@@ -123,6 +123,7 @@ class DecodeStep:
             blocks * block_size + positions % block_size,
             attend,
             net.adapters.of(adapters),
+            RowsMemory(h, conv, slots, positions) if net.spec.linear else None,
         )
         x = hidden_states(ids, net.weights, net.spec, step, k, v)
         return [scores(x, net.weights, net.spec)]

@@ -15,7 +15,7 @@ from metrale_lab.engine.network import Network
 from metrale_lab.engine.runner import StepFunction, StepRunner
 from metrale_lab.engine.sequence import SequenceState
 from metrale_lab.engine.step_inputs import Part, StepInputs
-from metrale_lab.layers import PagedStep, hidden_states, scores
+from metrale_lab.layers import PagedStep, PromptMemory, hidden_states, scores
 
 
 class PrefillStep:
@@ -94,11 +94,18 @@ class PrefillStep:
         net, size = self._network, self._network.block_size
         tokens = count[0]
         positions = self._iota[:tokens] + start
-        slots = table[positions // size] * size + positions % size
+        blocks = table[positions // size]
+        memory = None
+        if net.spec.linear:
+            blocks = blocks.masked_fill(positions < write_from, net.pools.dummy_block)
+            memory = PromptMemory(h, conv, slot, start, count)
 
         def attend(query: Tensor, k_pool: Tensor, v_pool: Tensor) -> Tensor:
             return ops.paged_prefill_attention(query, k_pool, v_pool, table, start, net.scale)
 
-        step = PagedStep(net.rotary.at(positions), slots, attend, net.adapters.of(adapter))
+        cells = blocks * size + positions % size
+        step = PagedStep(net.rotary.at(positions), cells, attend, net.adapters.of(adapter), memory)
         x = hidden_states(ids[:tokens], net.weights, net.spec, step, k, v)
+        if memory is not None:
+            memory.commit()
         return [scores(x[-1:], net.weights, net.spec)]  # no other position's scores are needed

@@ -8,9 +8,9 @@ from metrale_lab.device.base import Stream
 from metrale_lab.device.memory import zeros
 from metrale_lab.engine.kv_pools import as_bits
 from metrale_lab.engine.settings import EngineSettings
+from metrale_lab.layers.memory import BUFFERS
 from metrale_lab.weights.spec import ModelSpec
 
-BUFFERS = 3
 ROLLING = 2  # the buffer of the newest block boundary's copy
 
 

@@ -3,6 +3,7 @@
 from metrale_lab.layers.attention import PagedStep, attention
 from metrale_lab.layers.decoder import hidden_states, scores
 from metrale_lab.layers.lora import LoraProduct, StepLora
+from metrale_lab.layers.memory import PromptMemory, RowsMemory
 from metrale_lab.layers.mlp import gated_mlp
 from metrale_lab.layers.rotary import RotaryTable, rotary_table
 from metrale_lab.layers.weights import DecoderWeights, LayerWeights, gather_weights
@@ -12,7 +13,9 @@ __all__ = [
     "LayerWeights",
     "LoraProduct",
     "PagedStep",
+    "PromptMemory",
     "RotaryTable",
+    "RowsMemory",
     "StepLora",
     "attention",
     "gated_mlp",

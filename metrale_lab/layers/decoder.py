@@ -9,8 +9,10 @@ from torch.nn.functional import embedding, linear
 
 from metrale_lab import ops
 from metrale_lab.layers.attention import PagedStep, attention
+from metrale_lab.layers.delta import gated_delta
+from metrale_lab.layers.lora import LayerLora
 from metrale_lab.layers.mlp import gated_mlp
-from metrale_lab.layers.weights import DecoderWeights
+from metrale_lab.layers.weights import DecoderWeights, DeltaWeights, LayerWeights
 
 if TYPE_CHECKING:
     from metrale_lab.weights.spec import ModelSpec
@@ -24,13 +26,13 @@ def hidden_states(
     Parameters
     ----------
     ids : int64 `[tokens]`; an id outside the vocabulary is read as the nearest one inside
-    k, v : pools `[layers, blocks, block_size, kv_heads, head_dim]`, written in place
+    k, v : pools `[attention layers, blocks, block_size, kv_heads, head_dim]`, written in place
     """
     x = embedding(ids.clamp(0, spec.vocab_size - 1), weights.embed)
     for index, layer in enumerate(weights.layers):
         lora = None if step.lora is None else step.lora.of(index)
         normed = ops.rms_norm(x, layer.attn_norm, spec.rms_norm_eps)
-        x = x + attention(normed, layer, spec, step, k[index], v[index], lora)
+        x = x + _mix(normed, layer, spec, step, k, v, lora)
         normed = ops.rms_norm(x, layer.mlp_norm, spec.rms_norm_eps)
         x = x + gated_mlp(normed, layer.gate_up, layer.down, lora)
     return x
@@ -39,3 +41,20 @@ def hidden_states(
 def scores(x: Tensor, weights: DecoderWeights, spec: ModelSpec) -> Tensor:
     """Logits `[tokens, vocab]` of hidden states `[tokens, hidden]`."""
     return linear(ops.rms_norm(x, weights.norm, spec.rms_norm_eps), weights.head)
+
+
+def _mix(
+    x: Tensor,
+    layer: LayerWeights,
+    spec: ModelSpec,
+    step: PagedStep,
+    k: Tensor,
+    v: Tensor,
+    lora: LayerLora | None,
+) -> Tensor:
+    """What the tokens take from each other: by attention, or through a state."""
+    mixer, number = layer.mixer, layer.number
+    if isinstance(mixer, DeltaWeights):
+        assert step.memory is not None  # a hybrid's steps bring it
+        return gated_delta(x, mixer, spec, step.memory.of(number))
+    return attention(x, mixer, spec, step, k[number], v[number], lora)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# The products of a layer, and the projections that each of them joins, in order.
+# The products of a layer, and the projections that each of them may join, in order.
 PRODUCTS: dict[str, tuple[str, ...]] = {
-    "qkv": ("q", "k", "v"),
+    "qkv": ("q", "k", "v", "q_gate"),
     "o": ("o",),
     "gate_up": ("gate", "up"),
     "down": ("down",),

@@ -1,10 +1,10 @@
-"""The tensors of a dense decoder, grouped as its layers use them."""
+"""The tensors of a decoder, grouped as its layers use them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,25 +14,67 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerWeights:
-    """One decoder layer; products that read the same input are joined into one.
+class AttentionWeights:
+    """An attention layer; products that read the same input are joined into one.
 
     Attributes
     ----------
-    attn_norm, mlp_norm : `[hidden]`
     qkv, qkv_bias : `[(q_heads + 2 * kv_heads) * head_dim, hidden]`; bias or None
+        With a gate its `q_heads * head_dim` rows stand behind the values.
     q_norm, k_norm : `[head_dim]` or None
     o : `[hidden, q_heads * head_dim]`
-    gate_up : `[2 * intermediate, hidden]`
-    down : `[hidden, intermediate]`
     """
 
-    attn_norm: Tensor
     qkv: Tensor
     qkv_bias: Tensor | None
     q_norm: Tensor | None
     k_norm: Tensor | None
     o: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaWeights:
+    """A layer of the gated delta rule.
+
+    Attributes
+    ----------
+    joined : `[channels + value_width + 2 * value_heads, hidden]`
+        Queries, keys and values; output gate; write strength; decay.
+    conv : `[channels, kernel]`
+    decay : float32 `[value_heads]`, negative, per unit of softplus
+    decay_bias : float32 `[value_heads]`
+    norm : `[value_dim]`
+    out : `[hidden, value_width]`
+    """
+
+    joined: Tensor
+    conv: Tensor
+    decay: Tensor
+    decay_bias: Tensor
+    norm: Tensor
+    out: Tensor
+
+
+Mixer = AttentionWeights | DeltaWeights
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """One decoder layer: what mixes tokens, and the gated MLP.
+
+    Attributes
+    ----------
+    number : int
+        Of the layer among those of its kind, which is where its K and V or its state lie.
+    attn_norm, mlp_norm : `[hidden]`
+    mixer : AttentionWeights or DeltaWeights
+    gate_up : `[2 * intermediate, hidden]`
+    down : `[hidden, intermediate]`
+    """
+
+    number: int
+    attn_norm: Tensor
+    mixer: Mixer
     mlp_norm: Tensor
     gate_up: Tensor
     down: Tensor
@@ -50,14 +92,8 @@ class DecoderWeights:
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors, a tied head counted once."""
-        tensors = [self.embed, self.norm]
-        if self.head is not self.embed:
-            tensors.append(self.head)
-        for layer in self.layers:
-            tensors += [
-                one for name in layer.__slots__ if (one := getattr(layer, name)) is not None
-            ]
-        return sum(one.numel() * one.element_size() for one in tensors)
+        different = {id(one): one for one in _tensors_in(self)}
+        return sum(one.numel() * one.element_size() for one in different.values())
 
 
 def gather_weights(
@@ -65,21 +101,20 @@ def gather_weights(
 ) -> DecoderWeights:
     """Take the canonical tensors of a loaded model, cast and moved, layer by layer."""
 
-    def take(*names: str) -> Tensor:
+    def take(*names: str, dtype: torch.dtype = dtype) -> Tensor:
         parts = [tensors[name].to(device=device, dtype=dtype) for name in names]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def layer(index: int) -> LayerWeights:
-        def of(*names: str) -> Tensor:
-            return take(*(f"layers.{index}.{name}" for name in names))
+        def of(*names: str, **options: Any) -> Tensor:
+            return take(*(f"layers.{index}.{name}" for name in names), **options)
 
+        is_linear = index in spec.linear_layers
+        linear_before = sum(one < index for one in spec.linear_layers)
         return LayerWeights(
+            number=linear_before if is_linear else index - linear_before,
             attn_norm=of("attn_norm"),
-            qkv=of("q", "k", "v"),
-            qkv_bias=of("q_bias", "k_bias", "v_bias") if spec.attention_bias else None,
-            q_norm=of("q_norm") if spec.qk_norm else None,
-            k_norm=of("k_norm") if spec.qk_norm else None,
-            o=of("o"),
+            mixer=_delta(of) if is_linear else _attention(spec, of),
             mlp_norm=of("mlp_norm"),
             gate_up=of("gate", "up"),
             down=of("down"),
@@ -92,3 +127,36 @@ def gather_weights(
         norm=take("norm"),
         head=embed if spec.tied_head else take("head"),
     )
+
+
+def _attention(spec: ModelSpec, of: Callable[..., Tensor]) -> AttentionWeights:
+    gate = ("q_gate",) if spec.gated_attention else ()
+    return AttentionWeights(
+        qkv=of("q", "k", "v", *gate),
+        qkv_bias=of("q_bias", "k_bias", "v_bias") if spec.attention_bias else None,
+        q_norm=of("q_norm") if spec.qk_norm else None,
+        k_norm=of("k_norm") if spec.qk_norm else None,
+        o=of("o"),
+    )
+
+
+def _delta(of: Callable[..., Tensor]) -> DeltaWeights:
+    return DeltaWeights(
+        joined=of("delta_qkv", "delta_z", "delta_b", "delta_a"),
+        conv=of("conv"),
+        decay=-of("decay_log", dtype=torch.float32).exp(),
+        decay_bias=of("decay_bias", dtype=torch.float32),
+        norm=of("delta_norm"),
+        out=of("delta_out"),
+    )
+
+
+def _tensors_in(part: Any) -> Iterator[Tensor]:
+    if isinstance(part, Tensor):
+        yield part
+    elif isinstance(part, tuple):
+        for one in part:
+            yield from _tensors_in(one)
+    elif is_dataclass(part):
+        for field in fields(part):
+            yield from _tensors_in(getattr(part, field.name))

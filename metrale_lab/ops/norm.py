@@ -22,6 +22,13 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     return _rms_norm(x, weight, eps)
 
 
+def gated_rms_norm(
+    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float
+) -> torch.Tensor:
+    """`rms_norm(x) * silu(gate)`, the gate in float32; `x` and `gate` `[..., width]`."""
+    return (rms_norm(x, weight, eps) * torch.nn.functional.silu(gate.float())).to(x.dtype)
+
+
 @scripted
 def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     wide = x.float()

@@ -20,16 +20,27 @@ def rotary_angles(
 
 
 def rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Turn each head of `x` `[tokens, heads, d]` by its token's angles `[tokens, d/2]`."""
+    """Turn each head of `x` `[tokens, heads, d]` by its token's angles `[tokens, turned/2]`.
+
+    Dimensions from `turned` on stay as they are.
+    """
     if runs_kernels(x.device.type):
         from metrale_kernels.rotary import rotary as kernel
 
-        return kernel(x, cos, sin)
+        turned = 2 * cos.shape[-1]
+        if turned == x.shape[-1]:
+            return kernel(x, cos, sin)
+        front = kernel(x[..., :turned].contiguous(), cos, sin)
+        return torch.cat((front, x[..., turned:]), -1)
     return _rotary(x, cos, sin)
 
 
 @scripted
 def _rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     cos, sin = cos.to(x.dtype).unsqueeze(1), sin.to(x.dtype).unsqueeze(1)  # [tokens, 1, d/2]
-    first, second = x.chunk(2, -1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+    half = cos.size(-1)
+    first, second = x[:, :, :half], x[:, :, half : 2 * half]
+    parts = [first * cos - second * sin, second * cos + first * sin]
+    if 2 * half < x.size(-1):
+        parts.append(x[:, :, 2 * half :])
+    return torch.cat(parts, -1)

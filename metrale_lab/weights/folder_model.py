@@ -14,28 +14,13 @@ from torch import Tensor
 from metrale_lab.errors import ModelFormatError
 from metrale_lab.weights.fields import Fields
 from metrale_lab.weights.folder_config import read_json, spec_from_config
+from metrale_lab.weights.folder_names import NESTED, PLAIN, FileTensor, file_name, file_tensor
 from metrale_lab.weights.spec import ModelSpec
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-_TOP = {"embed": "model.embed_tokens.weight", "norm": "model.norm.weight", "head": "lm_head.weight"}
-_LAYER = {
-    "attn_norm": "input_layernorm.weight",
-    "q": "self_attn.q_proj.weight",
-    "k": "self_attn.k_proj.weight",
-    "v": "self_attn.v_proj.weight",
-    "o": "self_attn.o_proj.weight",
-    "q_bias": "self_attn.q_proj.bias",
-    "k_bias": "self_attn.k_proj.bias",
-    "v_bias": "self_attn.v_proj.bias",
-    "q_norm": "self_attn.q_norm.weight",
-    "k_norm": "self_attn.k_norm.weight",
-    "mlp_norm": "post_attention_layernorm.weight",
-    "gate": "mlp.gate_proj.weight",
-    "up": "mlp.up_proj.weight",
-    "down": "mlp.down_proj.weight",
-}
+_BESIDE = ("model.visual.", "mtp.")  # parts of a larger model that are no decoder layers
 
 
 class FolderTensors:
@@ -51,24 +36,28 @@ class FolderTensors:
         self.folder = folder
         self._shard_of = _shards(folder)
         self._open: dict[str, Any] = {}
-        self.dtype = _DTYPES[self._describe(_TOP["embed"])[1]]
+        nested = any(name.startswith(NESTED) for name in self._shard_of)
+        self._prefix = NESTED if nested else PLAIN
+        self.dtype = _DTYPES[self._describe(file_name("embed", self._prefix))[1]]
 
     def load(self, spec: ModelSpec) -> dict[str, Tensor]:
         """Every tensor of the spec in its dtype; all are checked before the first is read."""
-        wanted = {name: (hf_name(name), shape) for name, shape in spec.tensor_shapes().items()}
-        self._refuse_unknown({name for name, _ in wanted.values()}, spec)
-        for name, expected in wanted.values():
-            found, _ = self._describe(name)
-            if found != expected:
-                self._refuse(name, f"has shape {found}; expected {expected}")
-        return {name: self._read(stored, spec.dtype) for name, (stored, _) in wanted.items()}
+        wanted = {name: file_tensor(name, spec, self._prefix) for name in spec.tensor_shapes()}
+        self._refuse_unknown({one.name for one in wanted.values()}, spec)
+        for one in wanted.values():
+            found, _ = self._describe(one.name)
+            if found != one.shape:
+                self._refuse(one.name, f"has shape {found}; expected {one.shape}")
+        return {name: self._read(one, spec.dtype) for name, one in wanted.items()}
 
-    def _read(self, name: str, dtype: torch.dtype) -> Tensor:
+    def _read(self, one: FileTensor, dtype: torch.dtype) -> Tensor:
+        name = one.name
         try:
             tensor: Tensor = self._shard(name).get_tensor(name)
         except (SafetensorError, OSError) as error:
             self._refuse(name, f"cannot be read ({error}); expected a whole file")
-        return torch.empty(tensor.shape, dtype=dtype).copy_(tensor)
+        canonical = one.canonical(tensor)
+        return torch.empty(canonical.shape, dtype=dtype).copy_(canonical)
 
     def _describe(self, name: str) -> tuple[tuple[int, ...], str]:
         if name not in self._shard_of:
@@ -90,12 +79,16 @@ class FolderTensors:
     def _refuse_unknown(self, wanted: Iterable[str], spec: ModelSpec) -> None:
         unknown = set(self._shard_of) - set(wanted)
         if spec.tied_head:
-            unknown.discard(_TOP["head"])
-        unknown = {name for name in unknown if not name.endswith("rotary_emb.inv_freq")}
+            unknown.discard(file_name("head", self._prefix))
+        unknown = {
+            name
+            for name in unknown
+            if not (name.endswith("rotary_emb.inv_freq") or name.startswith(_BESIDE))
+        }
         if unknown:
             raise ModelFormatError(
                 f"{self.folder.name}: tensor {min(unknown)} ({len(unknown)} in all) has no place "
-                f"in a dense {spec.architecture} model with this config.json."
+                f"in a {spec.architecture} model with this config.json."
             )
 
     def _refuse(self, name: str, problem: str) -> NoReturn:
@@ -109,14 +102,6 @@ def model_from_folder(folder: Path, dtype: torch.dtype | None) -> tuple[ModelSpe
     spec = spec_from_config(folder)
     tensors = FolderTensors(folder)
     return dataclasses.replace(spec, dtype=dtype or tensors.dtype), tensors
-
-
-def hf_name(name: str) -> str:
-    """What Hugging Face calls a canonical tensor."""
-    if name in _TOP:
-        return _TOP[name]
-    _, layer, part = name.split(".")
-    return f"model.layers.{layer}.{_LAYER[part]}"
 
 
 def _shards(folder: Path) -> dict[str, str]:

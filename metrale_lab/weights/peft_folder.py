@@ -12,11 +12,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from metrale_lab.errors import AdapterError
-from metrale_lab.weights.folder_model import hf_name
+from metrale_lab.weights.folder_names import FileTensor, file_tensor
 from metrale_lab.weights.peft_config import PeftConfig, read_peft_config
 from metrale_lab.weights.spec import ModelSpec
 
-PROJECTIONS = ("q", "k", "v", "o", "gate", "up", "down")
+PROJECTIONS = ("q", "q_gate", "k", "v", "o", "gate", "up", "down")
 _FILE = "adapter_model.safetensors"
 _ROOT = "base_model.model."
 _DTYPES = ("F32", "F16", "BF16")
@@ -72,39 +72,42 @@ def read_adapter(path: str | Path, spec: ModelSpec) -> LoraAdapter:
     if not folder.is_dir():
         raise AdapterError(f"{folder}: no such folder. Give a LoRA folder that PEFT saved.")
     config = read_peft_config(folder)
-    modules = dict(_modules(spec))
+    places = dict(_places(spec))
+    modules = {_module(one) for one in places.values()}
     config.check_targets(modules)
-    wanted = {path: place for path, place in modules.items() if config.adapts(path)}
+    wanted = {module for module in modules if config.adapts(module)}
     if not wanted:
         raise AdapterError(f"{config.source}: adapts no projection of this model.")
     tensors = _Tensors(folder)
     tensors.refuse_others(wanted)
     factors = {
-        place: _factors(tensors, config, path, spec.tensor_shapes()[_canonical(place)])
-        for path, place in wanted.items()
+        place: _factors(tensors, config, one)
+        for place, one in places.items()
+        if _module(one) in wanted
     }
     return LoraAdapter(folder.name, factors)
 
 
-def _modules(spec: ModelSpec) -> Iterator[tuple[str, Place]]:
-    """Module path and place of every projection that an adapter may change."""
+def _places(spec: ModelSpec) -> Iterator[tuple[Place, FileTensor]]:
+    """Every projection that an adapter may change, and the model's weight for it."""
     for name in spec.tensor_shapes():
         parts = name.split(".")
         if len(parts) == 3 and parts[2] in PROJECTIONS:
-            yield hf_name(name).removesuffix(".weight"), Place(int(parts[1]), parts[2])
+            yield Place(int(parts[1]), parts[2]), file_tensor(name, spec)
 
 
-def _canonical(place: Place) -> str:
-    return f"layers.{place.layer}.{place.projection}"
+def _module(one: FileTensor) -> str:
+    return one.name.removesuffix(".weight")
 
 
-def _factors(tensors: _Tensors, config: PeftConfig, module: str, shape: tuple[int, ...]) -> Factors:
+def _factors(tensors: _Tensors, config: PeftConfig, one: FileTensor) -> Factors:
+    module, shape = _module(one), one.shape
     rank, scale = config.rank_of(module), config.scale_of(module)
     a = tensors.read(f"{_ROOT}{module}.lora_A.weight", (rank, shape[1]))
     b = tensors.read(f"{_ROOT}{module}.lora_B.weight", (shape[0], rank)) * scale
     if not bool(b.isfinite().all()):
         raise AdapterError(f"{config.source}: scale {scale:g} makes {module} overflow float32.")
-    return Factors(a, b)
+    return Factors(a, one.canonical(b).contiguous())
 
 
 class _Tensors:
@@ -119,7 +122,7 @@ class _Tensors:
         self._file = self._open(folder / _FILE)
         self._keys = set(self._file.keys())
 
-    def refuse_others(self, wanted: dict[str, Place]) -> None:
+    def refuse_others(self, wanted: set[str]) -> None:
         """AdapterError for a tensor that belongs to none of the adapted modules."""
         known = {f"{_ROOT}{module}.lora_{side}.weight" for module in wanted for side in ("A", "B")}
         if others := self._keys - known:

@@ -20,12 +20,12 @@ def rope_frequencies(spec: ModelSpec) -> tuple[Tensor, float]:
 
     Returns
     -------
-    inv_freq : float32 [head_dim / 2]
-        Radians per position; pair `i` is dimensions `i` and `i + head_dim / 2`.
+    inv_freq : float32 [turned / 2]
+        Radians per position; pair `i` is dimensions `i` and `i + turned / 2`.
     attention_factor : float
         1 except for yarn.
     """
-    exponents = torch.arange(0, spec.head_dim, 2, dtype=torch.float32) / spec.head_dim
+    exponents = torch.arange(0, spec.turned, 2, dtype=torch.float32) / spec.turned
     periods = spec.rope_theta**exponents  # positions per radian
     scaling = spec.rope_scaling
     if scaling is None:
@@ -59,9 +59,9 @@ def _yarn(periods: Tensor, spec: ModelSpec, scaling: RopeScaling) -> Tensor:
     high = _yarn_border(spec, scaling, scaling.beta_slow)
     if scaling.truncate:
         low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, spec.head_dim - 1)
+    low, high = max(low, 0), min(high, spec.turned - 1)
     width = high - low if high != low else 0.001
-    pairs = torch.arange(spec.head_dim // 2, dtype=torch.float32)
+    pairs = torch.arange(spec.turned // 2, dtype=torch.float32)
     keep = 1 - ((pairs - low) / width).clamp(0.0, 1.0)
     return (1 - keep) * (1.0 / (scaling.factor * periods)) + keep * (1.0 / periods)
 
@@ -70,7 +70,7 @@ def _yarn_border(spec: ModelSpec, scaling: RopeScaling, rotations: float) -> flo
     """The pair, as a fraction, that turns `rotations` times over the original context."""
     assert scaling.original_max_positions is not None
     positions_per_radian = scaling.original_max_positions / (rotations * 2 * math.pi)
-    return spec.head_dim * math.log(positions_per_radian) / (2 * math.log(spec.rope_theta))
+    return spec.turned * math.log(positions_per_radian) / (2 * math.log(spec.rope_theta))
 
 
 def _yarn_attention_factor(scaling: RopeScaling) -> float:

@@ -195,11 +195,13 @@ class ModelSpec:
         q_width = self.num_q_heads * self.head_dim
         kv_width = self.num_kv_heads * self.head_dim
         shapes: dict[str, tuple[int, ...]] = {
-            "q": (q_width * (2 if self.gated_attention else 1), hidden),
+            "q": (q_width, hidden),
             "k": (kv_width, hidden),
             "v": (kv_width, hidden),
             "o": (hidden, q_width),
         }
+        if self.gated_attention:
+            shapes["q_gate"] = (q_width, hidden)
         if self.attention_bias:
             shapes |= {"q_bias": (q_width,), "k_bias": (kv_width,), "v_bias": (kv_width,)}
         if self.qk_norm:
@@ -214,7 +216,7 @@ class ModelSpec:
             "delta_z": (linear.value_width, hidden),
             "delta_b": (linear.value_heads, hidden),
             "delta_a": (linear.value_heads, hidden),
-            "conv": (linear.channels, 1, linear.conv_kernel),
+            "conv": (linear.channels, linear.conv_kernel),
             "decay_log": (linear.value_heads,),
             "decay_bias": (linear.value_heads,),
             "delta_norm": (linear.value_dim,),

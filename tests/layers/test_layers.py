@@ -59,7 +59,7 @@ def test_joined_projection_equals_the_three_apart() -> None:
     loaded = tensors(SPEC)
     layer = gather_weights(SPEC, loaded, torch.float32, CPU).layers[1]
     x = torch.randn(3, 12)
-    for name, heads, got in zip("qkv", (4, 2, 2), project(x, layer, SPEC), strict=True):
+    for name, heads, got in zip("qkv", (4, 2, 2), project(x, layer.mixer, SPEC)[:3], strict=True):
         one = (x @ loaded[f"layers.1.{name}"].T + loaded[f"layers.1.{name}_bias"]).view(3, heads, 6)
         expected = norm(one, loaded[f"layers.1.{name}_norm"]) if name in "qk" else one
         torch.testing.assert_close(got, expected)
@@ -69,7 +69,7 @@ def test_weights_are_counted_once_and_cast() -> None:
     loaded = tensors(SPEC)
     weights = gather_weights(SPEC, loaded, torch.bfloat16, CPU)
     assert weights.nbytes == sum(2 * one.numel() for one in loaded.values())
-    assert weights.layers[0].qkv.dtype == torch.bfloat16
+    assert weights.layers[0].mixer.qkv.dtype == torch.bfloat16
     tied = dataclasses.replace(SPEC, tied_head=True)
     weights = gather_weights(tied, loaded, torch.float32, CPU)
     assert weights.head is weights.embed
@@ -85,7 +85,7 @@ def test_rotary_table_holds_angles_and_attention_factor() -> None:
 
 def test_attention_writes_rotated_keys_and_plain_values_where_it_is_told() -> None:
     loaded = tensors(SPEC)
-    layer = gather_weights(SPEC, loaded, torch.float32, CPU).layers[0]
+    layer = gather_weights(SPEC, loaded, torch.float32, CPU).layers[0].mixer
     x, slots = torch.randn(2, 12), torch.tensor([5, 2])
     k, v = torch.zeros(3, 2, 2, 6), torch.zeros(3, 2, 2, 6)
     table = rotary_table(torch.tensor([1.0, 0.5, 0.1]), 1.0, 8, CPU)
@@ -96,7 +96,7 @@ def test_attention_writes_rotated_keys_and_plain_values_where_it_is_told() -> No
         return query
 
     attention(x, layer, SPEC, PagedStep(table.at(torch.tensor([3, 4])), slots, attend), k, v)
-    _, key, value = project(x, layer, SPEC)
+    _, key, value, _ = project(x, layer, SPEC)
     assert torch.equal(v.view(6, 2, 6)[slots], value)
     assert torch.equal(seen[0], k)  # written before it is read
     assert not torch.equal(k.view(6, 2, 6)[slots], key)

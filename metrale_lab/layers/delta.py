@@ -1,0 +1,41 @@
+"""A layer of the gated delta rule: a linear recurrence in place of attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear, softplus
+
+from metrale_lab import ops
+from metrale_lab.layers.memory import LayerMemory
+from metrale_lab.layers.weights import DeltaWeights
+
+if TYPE_CHECKING:
+    from metrale_lab.weights.spec import ModelSpec
+
+
+def gated_delta(x: Tensor, weights: DeltaWeights, spec: ModelSpec, memory: LayerMemory) -> Tensor:
+    """Convolve queries, keys and values, run them through the state, norm and gate the result.
+
+    `x` is `[tokens, hidden]`, normalised; so is the result.
+
+    Source: "Gated Delta Networks: Improving Mamba2 with Delta Rule", section 3.4, and the layers
+    of Qwen3.5.
+    """
+    sizes = spec.linear
+    assert sizes is not None
+    parts = [sizes.channels, sizes.value_width, sizes.value_heads, sizes.value_heads]
+    mixed, gate, strength, decay = torch.split(linear(x, weights.joined), parts, dim=-1)
+    mixed = memory.convolve(mixed, weights.conv, None)
+    keys, values = torch.split(mixed, [2 * sizes.key_width, sizes.value_width], dim=-1)
+    out = memory.gated_delta(
+        keys.reshape(-1, 2, sizes.key_heads, sizes.key_dim),
+        values.reshape(-1, sizes.value_heads, sizes.value_dim),
+        weights.decay * softplus(decay.float() + weights.decay_bias),  # log of the factor, <= 0
+        torch.sigmoid(strength),
+    )
+    gate = gate.reshape(-1, sizes.value_heads, sizes.value_dim)
+    out = ops.gated_rms_norm(out, gate, weights.norm, spec.rms_norm_eps)
+    return linear(out.flatten(1), weights.out)
