@@ -6,7 +6,8 @@
 
 All weights are random, norms and biases too, so that a part that is left out shows in the logits.
 Sizes: 2 layers, hidden 64, 4 query heads on 2 key/value heads, vocabulary 320 of which the
-tokenizer knows fewer; heads of qwen3 are wider (32) than hidden / heads.
+tokenizer knows fewer; heads of qwen3 are wider (32) than hidden / heads. The hybrid qwen3_5_text has
+4 layers, of which the second attends.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, trai
 
 VOCAB_SIZE = 320
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
+HYBRIDS = ("qwen3_5_text",)
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] "
@@ -42,6 +44,16 @@ ROPE_SCALINGS: dict[str, dict[str, Any]] = {
         "original_max_position_embeddings": 256,
     },
     "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512},
+}
+_DELTA_SIZES: dict[str, Any] = {
+    "head_dim": 32,
+    "num_hidden_layers": 4,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 24,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_conv_kernel_dim": 4,
 }
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _CORPUS = (
@@ -66,6 +78,7 @@ def tiny_config(
         "llama": transformers.LlamaConfig,
         "qwen2": transformers.Qwen2Config,
         "qwen3": transformers.Qwen3Config,
+        "qwen3_5_text": transformers.Qwen3_5TextConfig,
     }
     values: dict[str, Any] = {
         "vocab_size": VOCAB_SIZE,
@@ -85,6 +98,8 @@ def tiny_config(
     }
     if architecture == "qwen3":
         values["head_dim"] = 32
+    if architecture == "qwen3_5_text":
+        values |= _DELTA_SIZES
     return kinds[architecture](**(values | overrides))
 
 
@@ -110,12 +125,22 @@ def make_folder(
     model = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            spread = torch.randn_like(parameter)
-            parameter.copy_(1 + 0.3 * spread if "norm" in name else 0.15 * spread)
+            _randomize(name, parameter, zero_centred=architecture == "qwen3_5_text")
     model.generation_config.eos_token_id = 2
     model.to(dtype).save_pretrained(path, max_shard_size=max_shard_size)
     write_tokenizer(path)
     return path
+
+
+def _randomize(name: str, parameter: torch.Tensor, zero_centred: bool) -> None:
+    spread = torch.randn_like(parameter)
+    if "A_log" in name:
+        parameter.copy_(spread)  # some heads forget within a few tokens, some after many
+    elif "norm" in name:
+        is_zero_centred = zero_centred and "linear_attn" not in name
+        parameter.copy_(0.3 * spread + (0.0 if is_zero_centred else 1.0))
+    else:
+        parameter.copy_((0.5 if "conv1d" in name else 0.15) * spread)
 
 
 def write_tokenizer(path: Path) -> None:
