@@ -94,7 +94,7 @@ class TransformerForward(TransformerAdapters, ModelForward):
         limit = len(prompt) - 1 if needs_logits else len(prompt)
         self._bind_adapter(seq)
         seq.lookup_done = True
-        if self.tree is None:
+        if self.tree is None or self.holds_state:  # a state without a snapshot cannot be resumed
             self._report_lookup(prompt, seq, "caching_off", ())
             return 0
         wanted = prompt[: max(limit, 0)]
