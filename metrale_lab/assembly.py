@@ -16,9 +16,10 @@ from metrale_lab.config import LabConfig
 from metrale_lab.device import open_device
 from metrale_lab.device.base import Device
 from metrale_lab.engine import Model
+from metrale_lab.engine.adapters import TransformerAdapters
 from metrale_lab.engine.build import build_model
 from metrale_lab.engine.settings import EngineSettings
-from metrale_lab.errors import InvalidConfig, ModelNotFound
+from metrale_lab.errors import AdapterError, InvalidConfig, ModelNotFound
 from metrale_lab.scheduler.settings import SchedulerSettings
 from metrale_lab.trace.events import Observer
 from metrale_lab.weights.fetch import resolve_model
@@ -66,6 +67,15 @@ def assemble(
         device.close()
         raise
     return Assembly(model, loaded.tokenizer, resolved, name)
+
+
+def adapting(model: Model) -> TransformerAdapters:
+    """The model, if it can load adapters. AdapterError otherwise."""
+    if not isinstance(model, TransformerAdapters):
+        raise AdapterError(
+            f"a {type(model).__name__} has no adapters. Use a model that Lab loads itself."
+        )
+    return model
 
 
 def scheduler_settings(config: LabConfig, model_name: str) -> SchedulerSettings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -56,8 +57,8 @@ class LabConfig:
         Fill fresh blocks with NaN bit patterns instead of zeros, to find reads of unwritten cells.
     innerq : int
         Calibration target in tokens of the compressed KV cache; 0 = off.
-    adapters : tuple of str
-        LoRA adapters to load, as "name=path".
+    adapters : tuple of (str, str)
+        LoRA adapters to load, as pairs of name and path or as "name=path".
     proposer : str or None
         Draft proposer.
     record : bool
@@ -99,7 +100,7 @@ class LabConfig:
     prefix_cache: bool = True
     poison: bool = False
     innerq: int = 0
-    adapters: tuple[str, ...] = ()
+    adapters: tuple[tuple[str, str], ...] = ()
     proposer: str | None = None
     record: bool = True
     record_events: int = 1_000_000
@@ -151,7 +152,6 @@ _NOT_YET: dict[str, Any] = {
     "spill_dir": None,
     "swap_dir": None,
     "proposer": None,
-    "adapters": (),
     "innerq": 0,
     "preempt": "requeue",
 }
@@ -166,6 +166,8 @@ def _checked(name: str, value: Any) -> Any:
         return arguments.choice(name, word, _CHOICES[name], InvalidConfig)
     if name in _INTS:
         return _integer(name, value)
+    if name == "adapters":
+        return _adapters(name, value)
     if name == "kv_dtype":
         return _kv_dtype(_dtype_word(value))
     if name == "name":
@@ -181,6 +183,25 @@ def _integer(name: str, value: Any) -> int | None:
     if name == "block_size" and number & (number - 1):
         _refuse(name, value, "a power of two from 1 to 256")
     return number
+
+
+def _adapters(name: str, value: Any) -> tuple[tuple[str, str], ...]:
+    several = list(value.items()) if isinstance(value, Mapping) else value
+    if isinstance(several, str) or not isinstance(several, Sequence):
+        _refuse(name, value, 'several pairs (name, path), or texts "name=path"')
+    pairs = tuple(_adapter(f"{name}[{at}]", one) for at, one in enumerate(several))
+    names = [one for one, _ in pairs]
+    if len(set(names)) < len(names):
+        _refuse(name, value, "each name once")
+    return pairs
+
+
+def _adapter(name: str, value: Any) -> tuple[str, str]:
+    pair = value.split("=", 1) if isinstance(value, str) else value
+    if not isinstance(pair, Sequence) or len(pair) != 2 or not pair[0]:
+        _refuse(name, value, 'a pair (name, path), or a text "name=path"')
+    label = arguments.text(name, pair[0], InvalidConfig)
+    return label, str(arguments.path(name, pair[1], InvalidConfig))
 
 
 def _only(name: str, value: Any, there_is: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from metrale_lab import registry
 from metrale_lab.arguments import flag, instance, refusal, wait_s
-from metrale_lab.assembly import Assembly, assemble, scheduler_settings
+from metrale_lab.assembly import Assembly, adapting, assemble, scheduler_settings
 from metrale_lab.config import LabConfig
 from metrale_lab.counting import counted
 from metrale_lab.engine import Model
@@ -84,6 +84,9 @@ class Lab(Watched):
     def _start_engine(self, parts: Assembly) -> EngineThread:
         emit = self._observer
         try:
+            parts.model.bind_gpu_to_thread()
+            for name, path in parts.config.adapters:
+                adapting(parts.model).load_adapter(name, path)
             self._scheduler = Scheduler(
                 parts.model,
                 scheduler_settings(parts.config, parts.model_name),
@@ -145,6 +148,8 @@ class Lab(Watched):
             Alternatives whose log-probability is kept per token.
         processors : sequence of callables
             Each takes the output ids so far and the logits `[vocab]`, and returns logits.
+        adapter : str
+            Name of a loaded LoRA adapter; None: the base model.
         priority : int
             Larger is served first.
 
@@ -269,6 +274,34 @@ class Lab(Watched):
         """Empty the prefix cache. EngineBusy while requests run."""
         self._require_open("drop_cache")
         self._thread.call(self._scheduler.drop_cache)
+
+    def load_adapter(self, name: str, path: str | Path) -> None:
+        """Load a LoRA folder that PEFT saved, for `submit(adapter=name)`, while requests run.
+
+        A name that is loaded already is replaced: requests that were admitted keep the old one,
+        and nothing that it left in the prefix cache is found by the new one.
+
+        Raises
+        ------
+        AdapterError
+            Says what is missing, damaged or not offered; nothing has changed.
+        """
+        self._require_open("load_adapter")
+        model = adapting(self._model)
+        adapter = model.read_adapter(path)  # on this thread, while the engine goes on
+        self._thread.call(lambda: model.install_adapter(name, adapter))
+
+    def unload_adapter(self, name: str) -> None:
+        """Offer an adapter to nobody any more; requests that were admitted keep it to their end.
+
+        Raises
+        ------
+        AdapterError
+            No such adapter is loaded.
+        """
+        self._require_open("unload_adapter")
+        model = adapting(self._model)
+        self._thread.call(lambda: model.unload_adapter(name))
 
     def reset(self) -> None:
         """Cancel everything, drop the cache, clear the record, count ids from 0; same weights."""

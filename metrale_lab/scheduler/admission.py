@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from metrale_lab.engine import Model
-from metrale_lab.errors import SlotPoolExhausted
+from metrale_lab.errors import AdapterError, SlotPoolExhausted
 from metrale_lab.scheduler.faults import FaultLog
+from metrale_lab.scheduler.leases import AdapterLeases
 from metrale_lab.scheduler.preemption import IMMUNE_TOKENS, exhausted
 from metrale_lab.scheduler.rows import Row, Rows
 from metrale_lab.scheduler.settings import SchedulerSettings
@@ -45,23 +46,31 @@ class Admission:
         settings: SchedulerSettings,
         rows: Rows,
         pool: PoolView,
+        leases: AdapterLeases,
         faults: FaultLog,
         emit: Observer,
     ) -> None:
         self._model, self._settings, self._rows = model, settings, rows
-        self._pool, self._faults, self._emit = pool, faults, emit
+        self._pool, self._leases = pool, leases
+        self._faults, self._emit = faults, emit
         self._refused: tuple[int, int, int] | None = None
 
     def next_admissible(self) -> Row | None:
-        """The head of the queue if it may start now; its room has been made."""
-        row = self._head
-        if row is None:
-            return None
-        obstacle = self._obstacle(row)
-        if obstacle:
+        """The head of the queue if it may start now; its room has been made.
+
+        A request whose adapter was unloaded while it waited ends here.
+        """
+        while (row := self._head) is not None:
+            try:
+                obstacle = self._obstacle(row)
+            except AdapterError as error:
+                row.end("error", error)
+                continue
+            if not obstacle:
+                return row
             self._block(row, obstacle)
-            return None
-        return row
+            break
+        return None
 
     def _obstacle(self, row: Row) -> str:
         """What keeps the head of the queue waiting, "" = nothing; a lone request is never kept."""
@@ -83,6 +92,7 @@ class Admission:
         """
         try:
             self._open(row)
+            self._leases.bind(row)
             self._look_up(row, needs_logits)
         except SlotPoolExhausted:
             self._block(row, "slots")
@@ -176,14 +186,15 @@ class Admission:
 
     def _make_room(self, row: Row, reason: str, prompt: Sequence[int], needed: int) -> bool:
         """Evict for a prefill that needs `needed` blocks besides what others still have to take."""
+        slot = self._leases.slot_of(row)
         owed = sum(self._owed(one) for one in self._rows.prefilling)
         attempt = (row.id, needed + owed, self._pool.available)
         if attempt == self._refused:  # nothing changed since: no need to ask and to tell again
             return False
         self._emit(ReclaimStarted(row.id, reason))
-        satisfied = self._model.reclaim_prefix_blocks_for(prompt, -1, needed + owed).satisfied
-        self._refused = None if satisfied else attempt
-        return satisfied
+        room = self._model.reclaim_prefix_blocks_for(prompt, slot, needed + owed)
+        self._refused = None if room.satisfied else attempt
+        return room.satisfied
 
     def _owed(self, row: Row) -> int:
         return max(0, self._blocks(len(row.history)) - len(row.sequence.block_table))

@@ -15,6 +15,7 @@ from metrale_lab.scheduler.decode_lane import DecodeLane
 from metrale_lab.scheduler.faults import FaultLog, as_exception
 from metrale_lab.scheduler.flight import Flight
 from metrale_lab.scheduler.inbox import Inbox
+from metrale_lab.scheduler.leases import AdapterLeases
 from metrale_lab.scheduler.preemption import Preemption
 from metrale_lab.scheduler.prefill_lane import PrefillLane
 from metrale_lab.scheduler.requests import Request, RequestSpec
@@ -63,15 +64,16 @@ class Scheduler:
         self.pool = PoolView(model)
         self.router = make_router(model, settings, emit)
         self.step = 0
-        self._inbox = Inbox(model, settings, tokenizer, emit)
+        self._leases = AdapterLeases(model)
+        self._inbox = Inbox(model, settings, tokenizer, self._leases, emit)
         self._stats = TickStats()
         self._build_lanes()
 
     def _build_lanes(self) -> None:
         model, rows, pool, emit = self.model, self.rows, self.pool, self._emit
         stats, faults = self._stats, self.faults
-        self._retire = Retire(model, rows, faults, emit)
-        self._admission = Admission(model, self.settings, rows, pool, faults, emit)
+        self._retire = Retire(model, rows, self._leases, faults, emit)
+        self._admission = Admission(model, self.settings, rows, pool, self._leases, faults, emit)
         preemption = Preemption(model, rows, pool, stats, emit)
         commit = Commit(self._tokenizer, stats, emit)
         self._decode = DecodeLane(

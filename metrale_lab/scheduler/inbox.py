@@ -9,6 +9,7 @@ from time import perf_counter
 from metrale_lab.engine import Model
 from metrale_lab.errors import EngineStopped
 from metrale_lab.scheduler.commit import Tokenizer
+from metrale_lab.scheduler.leases import AdapterLeases
 from metrale_lab.scheduler.requests import Request, RequestSpec
 from metrale_lab.scheduler.rows import Row
 from metrale_lab.scheduler.sampling import derive_seed
@@ -31,8 +32,10 @@ class Inbox:
         model: Model,
         settings: SchedulerSettings,
         tokenizer: Tokenizer | None,
+        leases: AdapterLeases,
         emit: Observer,
     ) -> None:
+        self._leases = leases
         self._model, self._tokenizer, self._emit = model, tokenizer, emit
         self._seed = settings.seed
         self._max_seq_len = min(settings.max_seq_len, model.max_seq_len)
@@ -89,6 +92,7 @@ class Inbox:
 
     def _check(self, spec: RequestSpec) -> None:
         model = self._model
+        self._leases.check(spec.adapter)
         blocks = model.num_total_blocks()
         spec.check_fits(model.vocab_size, self._max_seq_len, model.block_size, blocks)
 

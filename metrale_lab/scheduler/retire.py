@@ -8,6 +8,7 @@ from time import perf_counter
 from metrale_lab.engine import Model
 from metrale_lab.errors import SlotBusy
 from metrale_lab.scheduler.faults import FaultLog
+from metrale_lab.scheduler.leases import AdapterLeases
 from metrale_lab.scheduler.result import RequestResult
 from metrale_lab.scheduler.rows import Row, Rows
 from metrale_lab.trace.events import Observer, RequestFinished
@@ -16,8 +17,16 @@ from metrale_lab.trace.events import Observer, RequestFinished
 class Retire:
     """Retires ended rows; their results are handed out once the tick is complete."""
 
-    def __init__(self, model: Model, rows: Rows, faults: FaultLog, emit: Observer) -> None:
-        self._model, self._rows, self._faults, self._emit = model, rows, faults, emit
+    def __init__(
+        self,
+        model: Model,
+        rows: Rows,
+        leases: AdapterLeases,
+        faults: FaultLog,
+        emit: Observer,
+    ) -> None:
+        self._model, self._rows, self._leases = model, rows, leases
+        self._faults, self._emit = faults, emit
         self._results: list[tuple[Row, RequestResult]] = []
 
     def run(self) -> bool:
@@ -25,6 +34,7 @@ class Retire:
         ended = [row for row in self._rows.live if row.finished]
         for row in ended:
             self._give_back(row)
+            self._attempt("releasing an adapter", self._leases.end, row)
             self._rows.remove(row)
             self._announce(row)
         return bool(ended)

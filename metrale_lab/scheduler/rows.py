@@ -9,6 +9,7 @@ from metrale_lab.engine.sequence import SequenceState
 from metrale_lab.scheduler.requests import Request, RequestSpec
 from metrale_lab.scheduler.result import TokenLogprobs
 from metrale_lab.scheduler.text import TextStream
+from metrale_lab.trace.events import NONE
 
 
 @dataclass(slots=True, eq=False)
@@ -27,6 +28,8 @@ class Row:
         `time.perf_counter()` seconds.
     seq : SequenceState or None
         Its sequence; None while it waits or is parked.
+    adapter_slot : int
+        Adapter slot that the row has a lease on, -1 = none.
     history : list of int
         What a prefill has to compute: the prompt, on resume also the output without its last.
     outputs : list of int
@@ -46,6 +49,7 @@ class Row:
     arrived_s: float
     deadline_s: float | None = None
     seq: SequenceState | None = None
+    adapter_slot: int = NONE
     history: list[int] = field(default_factory=list[int])
     outputs: list[int] = field(default_factory=list[int])
     logprobs: list[TokenLogprobs] = field(default_factory=list[TokenLogprobs])

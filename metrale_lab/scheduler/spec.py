@@ -10,7 +10,7 @@ import numpy as np
 
 from metrale_lab import arguments
 from metrale_lab.counting import counted
-from metrale_lab.errors import AdapterError, InvalidRequest, KvCacheExhausted, PromptTooLong
+from metrale_lab.errors import InvalidRequest, KvCacheExhausted, PromptTooLong
 
 LogitsArray = np.ndarray[Any, np.dtype[Any]]
 Processor = Callable[[Sequence[int], LogitsArray], LogitsArray]
@@ -43,7 +43,7 @@ class RequestSpec:
     processors : tuple of callables
         Each takes the output ids so far and the logits `[vocab]` float32, and returns logits.
     adapter : str or None
-        LoRA adapter.
+        Name of a loaded LoRA adapter. What it stands for is settled when the request is admitted.
     priority : int
         Larger is served first.
     name : str or None
@@ -92,8 +92,6 @@ class RequestSpec:
             The prompt leaves no room for one output token.
         KvCacheExhausted
             The prompt and its first output token need more blocks than the whole pool has.
-        AdapterError
-            An adapter is asked for and the model has none.
         """
         for field, ids in (("token_ids", self.token_ids), ("stop_token_ids", self.stop_token_ids)):
             if (outside := max(ids, default=0)) >= vocab_size:
@@ -101,11 +99,6 @@ class RequestSpec:
                     f"{field} has id {outside}, the vocabulary has ids 0 to {vocab_size - 1}. "
                     "Encode the text with this model's tokenizer."
                 )
-        if self.adapter is not None:
-            raise AdapterError(
-                f"adapter {arguments.shown(self.adapter)}: this model has no adapters. "
-                "Leave adapter=None."
-            )
         length = len(self.token_ids)
         if length >= max_seq_len:
             raise PromptTooLong(
