@@ -33,12 +33,15 @@ class World:
         admit_watermark: int | None = None,
         max_prefill_tokens: int = 0,
         seed: int = 0,
+        adapters: tuple[str, ...] | dict[str, str] = (),
         **model: Any,
     ) -> None:
         self.events: list[ev.Event] = []
         self.overheard: list[str] = []  # violations seen inside a tick, where none may raise
         self.device = device or ScriptedDevice()
-        self.model = scripted_model(self.device, self._hear, eos_ids=eos, biased=biased, **model)
+        self.model = scripted_model(
+            self.device, self._hear, eos_ids=eos, biased=biased, adapters=adapters, **model
+        )
         settings = SchedulerSettings(
             router=router,  # type: ignore[arg-type]
             max_batch=self.model.settings.max_batch,
@@ -50,7 +53,12 @@ class World:
         self.tokenizer = LetterTokenizer(eos) if tokenizer else None
         self.scheduler = Scheduler(self.model, settings, self._hear, self.tokenizer)
         self.oracle = Oracle(
-            self.model.vocab_size, self.model.max_seq_len, eos if tokenizer else (), biased, seed
+            self.model.vocab_size,
+            self.model.max_seq_len,
+            eos if tokenizer else (),
+            biased,
+            seed,
+            adapters,
         )
         self.requests: list[Request] = []
         self.checked = Memory()
@@ -176,6 +184,7 @@ class World:
         """Idle and with the cache dropped nothing is held; closed, nothing lives on the device."""
         assert self.scheduler.idle
         assert not self.model.sequences
+        assert all(not one.users and one.state != "draining" for one in self.model.adapters.slots)
         self.scheduler.drop_cache()
         assert self.model.num_free_blocks() == self.model.num_total_blocks()
         self.scheduler.close()

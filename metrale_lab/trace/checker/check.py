@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
-from metrale_lab.trace.checker import blocks, prefix, slots, steps, whole
+from metrale_lab.trace.checker import adapters, blocks, prefix, slots, steps, whole
 from metrale_lab.trace.checker.applies import NOT_APPLICABLE, why_not
 from metrale_lab.trace.checker.memory import Memory
 from metrale_lab.trace.checker.world import World
@@ -28,7 +28,7 @@ LAWS: dict[str, Law] = {
     "I11": prefix.i11,
     "I12": prefix.i12,
     "I13": slots.i13,
-    "I14": whole.i14,
+    "I14": adapters.i14,
     "I15": whole.i15,
     "I16": steps.i16,
     "I17": steps.i17,

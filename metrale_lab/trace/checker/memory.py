@@ -23,6 +23,13 @@ class Written(NamedTuple):
     life: int
 
 
+class Lease(NamedTuple):
+    """The adapter slot that a request holds, and the identity of what is in it."""
+
+    slot: int
+    identity: int
+
+
 @dataclass
 class Memory:
     """The engine at the last check; forgotten when the engine counts from 0 again."""
@@ -31,14 +38,16 @@ class Memory:
     counters: dict[str, int] = field(default_factory=dict[str, int])
     written: dict[Entry, Written] = field(default_factory=dict[Entry, Written])
     outputs: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+    leases: dict[int, Lease] = field(default_factory=dict[int, Lease])
 
     def forget_if_reset(self, resets: int) -> None:
         """Forget all when the engine was reset since."""
         if resets != self.resets:
             self.resets = resets
-            self.counters, self.written, self.outputs = {}, {}, {}
+            self.counters, self.written, self.outputs, self.leases = {}, {}, {}, {}
 
     def remember(self, world: World) -> None:
         """Keep what the next check compares with."""
         self.counters, self.written = world.counters, world.written
+        self.leases = world.leases
         self.outputs = {row.id: list(row.outputs) for row in world.live_rows}

@@ -8,13 +8,6 @@ from metrale_lab.counting import counted
 from metrale_lab.trace.checker.world import World
 
 
-def i14(world: World) -> Iterator[str]:
-    """An adapter slot's count = its live or in-flight users; a used slot is never rewritten."""
-    for seq in world.sequences:
-        if seq.acquired_adapter_slot >= 0 and not hasattr(world.model, "adapters"):
-            yield f"sequence {seq.id} uses adapter slot {seq.acquired_adapter_slot} of none"
-
-
 def i15(world: World) -> Iterator[str]:
     """Delivered tokens are the oracle's, at most max_tokens, nothing after the end; one end."""
     for row in world.live_rows:

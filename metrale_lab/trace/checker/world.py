@@ -8,10 +8,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from metrale_lab.trace.checker.memory import Entry, Memory, Written
+from metrale_lab.trace.checker.memory import Entry, Lease, Memory, Written
 
 if TYPE_CHECKING:
-    from metrale_lab.cache import BlockAllocator, BlockPool, PrefixTree, SlotPool, SnapshotIndex
+    from metrale_lab.cache import (
+        AdapterSlot,
+        BlockAllocator,
+        BlockPool,
+        PrefixTree,
+        SlotPool,
+        SnapshotIndex,
+    )
     from metrale_lab.cache.nodes import Node
     from metrale_lab.engine import SequenceState
 
@@ -127,6 +134,21 @@ class World:
             full = seq.block_table[: -(-seq.seq_len // self.block_size)]
             places |= {Entry(seq.id, at): block for at, block in enumerate(full)}
         return {place: Written(block, life(block)) for place, block in places.items()}
+
+    @property
+    def adapters(self) -> list[AdapterSlot]:
+        """The model's adapter slots; none where it has no adapters."""
+        slots = getattr(self.model, "adapters", None)
+        return [] if slots is None else list(slots.slots)
+
+    @cached_property
+    def leases(self) -> dict[int, Lease]:
+        """The adapter slot that each request holds which holds one."""
+        identity = {one.slot: one.identity for one in self.adapters}
+        slots = {row.id: getattr(row, "adapter_slot", -1) for row in self.live_rows}
+        return {
+            row: Lease(slot, identity.get(slot, 0)) for row, slot in slots.items() if slot != -1
+        }
 
     @cached_property
     def counters(self) -> dict[str, int]:
