@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from metrale_lab.arguments import shown
 from metrale_lab.errors import AdapterError
 from metrale_lab.trace.events import NONE, AdapterEvent, Observer, unobserved
 
@@ -72,9 +73,9 @@ class AdapterSlots:
         for one in self.slots:
             if one.state == "loaded" and one.name == name:
                 return one
-        there = ", ".join(map(repr, self.names)) or "none"
+        there = ", ".join(map(shown, self.names)) or "none"
         raise AdapterError(
-            f"adapter {name!r} is not loaded. Loaded are: {there}. Call load_adapter() first."
+            f"adapter {shown(name)} is not loaded. Loaded are: {there}. Call load_adapter() first."
         )
 
     def resolve(self, slot: int) -> int:
