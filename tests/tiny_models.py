@@ -6,8 +6,8 @@
 
 All weights are random, norms and biases too, so that a part that is left out shows in the logits.
 Sizes: 2 layers, hidden 64, 4 query heads on 2 key/value heads, vocabulary 320 of which the
-tokenizer knows fewer; heads of qwen3 are wider (32) than hidden / heads. The hybrid qwen3_5_text has
-4 layers, of which the second attends.
+tokenizer knows fewer; heads of qwen3 are wider (32) than hidden / heads. Hybrids
+have 4 layers, of which the second attends.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import gguf
 import numpy as np
 import tokenizers
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, trainers
 
 VOCAB_SIZE = 320
@@ -143,6 +144,23 @@ def _randomize(name: str, parameter: torch.Tensor, zero_centred: bool) -> None:
         parameter.copy_((0.5 if "conv1d" in name else 0.15) * spread)
 
 
+def nest_in_pictures(folder: Path, path: Path) -> Path:
+    """The twin of a qwen3_5_text folder inside a model that sees pictures too."""
+    tensors = {
+        name.replace("model.", "model.language_model.", 1): tensor
+        for name, tensor in load_file(folder / "model.safetensors").items()
+    }
+    tensors["model.visual.pos_embed.weight"] = torch.zeros(2, 2)
+    text = json.loads((folder / "config.json").read_text())
+    tied = text.pop("tie_word_embeddings")
+    path.mkdir()
+    outer = {"model_type": "qwen3_5", "tie_word_embeddings": tied, "text_config": text}
+    (path / "config.json").write_text(json.dumps(outer))
+    save_file(tensors, path / "model.safetensors")
+    write_tokenizer(path)
+    return path
+
+
 def write_tokenizer(path: Path) -> None:
     """`tokenizer.json` and `tokenizer_config.json` of the tiny byte-level vocabulary."""
     tiny_tokenizer().save(str(path / "tokenizer.json"))
@@ -215,7 +233,8 @@ def reference_model(folder: Path) -> Any:
 def reference_logits(folder: Path, token_ids: Sequence[int]) -> torch.Tensor:
     """Logits of every position, float32 [tokens, vocab]."""
     with torch.no_grad():
-        logits: torch.Tensor = reference_model(folder)(torch.tensor([list(token_ids)])).logits[0]
+        ids = torch.tensor([list(token_ids)])
+        logits: torch.Tensor = reference_model(folder)(ids, use_cache=False).logits[0]
     return logits
 
 

@@ -28,6 +28,7 @@ def _qwen3_5(fields: Fields, name: str, tied: bool) -> ModelSpec:
     head_dim = fields.integer("head_dim", default=256)
     check_heads(fields.source, q_heads, kv_heads, head_dim)
     layers = fields.integer("num_hidden_layers", maximum=10_000)
+    linear_layers = _linear_layers(fields, layers)
     max_positions = fields.integer("max_position_embeddings")
     theta, scaling = rope(fields, max_positions)
     return ModelSpec(
@@ -47,8 +48,8 @@ def _qwen3_5(fields: Fields, name: str, tied: bool) -> ModelSpec:
         attention_bias=False,
         qk_norm=True,
         tied_head=tied,
-        linear=_delta_sizes(fields),
-        linear_layers=_linear_layers(fields, layers),
+        linear=_delta_sizes(fields) if linear_layers else None,
+        linear_layers=linear_layers,
         rotary_dim=_rotary_dim(fields, head_dim),
         gated_attention=True,
     )

@@ -21,6 +21,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def hybrid_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny hybrid."""
+    return tiny_models.make_folder(tmp_path_factory.mktemp("hybrid") / "hybrid", "qwen3_5_text")
+
+
+@pytest.fixture(scope="session")
 def loaded(folder: Path) -> LoadedModel:
     """The tiny llama in memory."""
     return load_model(folder, torch.float32)
