@@ -18,11 +18,11 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
 
+from metrale_lab.weights.tiny import CHECKPOINT
 from metrale_lab.weights.tiny.card import card
 from metrale_lab.weights.tiny.stories import stories
 from metrale_lab.weights.tiny.words import COMMON
 
-CHECKPOINT = Path(__file__).parent / "checkpoint"
 END = "<|endoftext|>"
 SEED, STEPS, ROWS, LENGTH = 7, 3000, 3, 512
 EVERY = 100  # steps between two looks at what was learned
