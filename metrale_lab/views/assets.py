@@ -26,6 +26,7 @@ MODULES = (
     "requests",
     "memory",
     "reclaims",
+    "slots",
     "invariants",
     "controls",
     "time_bar",

@@ -26,6 +26,7 @@ PANELS = (
     "prefix_tree",
     "memory",
     "reclaims",
+    "slots",
     "invariants",
 )
 UNFOLDED = ("block_map", "requests", "feed_timeline", "prefix_tree")
@@ -80,6 +81,10 @@ class Widgets:
     def requests(self) -> Panel:
         """Who waits, runs or is parked, and how fast."""
         return self._panel("requests")
+
+    def slots(self) -> Panel:
+        """Which sequence sits in which slot, and which snapshots are kept."""
+        return self._panel("slots")
 
     def invariants(self) -> Panel:
         """Whether the engine is in order."""

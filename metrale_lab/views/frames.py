@@ -89,6 +89,7 @@ class FrameBuilder:
         sections.pack_steps(packer, steps, self._flying(state))
         sections.pack_ticks(packer, ticks)
         sections.pack_reclaims(packer, list(self._history.reclaims))
+        sections.pack_slots(packer, state.slots, list(self._history.moves))
         _pack_laws(packer, status)
         self._said_laws = status.laws
         shape = {"num_blocks": state.num_blocks, "block_size": state.block_size, "group": group}
@@ -110,6 +111,8 @@ class FrameBuilder:
         sections.pack_steps(packer, steps, self._flying(state))
         sections.pack_ticks(packer, ticks)
         sections.pack_reclaims(packer, touched.reclaims[-limits.steps :])
+        if touched.slots:
+            sections.pack_slots(packer, state.slots, list(self._history.moves))
         if status.laws != self._said_laws:
             _pack_laws(packer, status)
             self._said_laws = status.laws
@@ -135,6 +138,7 @@ class FrameBuilder:
             "acks": list(status.acks),
             "stats": status.stats,
             "memory": memory_parts(state),
+            "slots": _slot_sizes(state),
             "errors": list(status.errors),
             "laws_step": status.laws_step,
         }
@@ -216,6 +220,18 @@ class FrameBuilder:
         for ticket in [one for one in launched if one not in state.in_flight]:
             del launched[ticket]
         return list(launched.values())
+
+
+def _slot_sizes(state: LabState) -> dict[str, int]:
+    """How many slots and snapshots there are, and the bytes of a slot."""
+    slots = state.slots
+    return {
+        "total": len(slots.owners),
+        "dummy": slots.dummy_slot,
+        "bytes": slots.slot_bytes,
+        "places": slots.snapshot_places,
+        "stored": len(slots.snapshots),
+    }
 
 
 def memory_parts(state: LabState) -> dict[str, int]:

@@ -15,6 +15,7 @@ from metrale_lab.views.protocol import Stamped
 
 STEPS_KEPT = 160
 RECLAIMS_KEPT = 40
+MOVES_KEPT = 8
 REQUESTS_KEPT = 4096
 TAIL_CHARS = 160
 _NAMES_A_REQUEST = (
@@ -43,6 +44,7 @@ class Touched:
         default_factory=list[tuple[float, ev.TickEnded]]
     )
     reclaims: list[Reclaim] = field(default_factory=list["Reclaim"])
+    slots: bool = False  # or snapshots
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,17 @@ class Reclaim:
     event: ev.ReclaimFinished
 
 
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A compaction and whom it moved."""
+
+    t_s: float
+    slot: int
+    to_slot: int
+    sequence: int
+    request_id: int
+
+
 class History:
     """Folds events into the bounded lists; `touched` collects what the next delta must say."""
 
@@ -63,6 +76,7 @@ class History:
         self.steps: deque[tuple[int, ev.StepSettled]] = deque(maxlen=STEPS_KEPT)
         self.ticks: deque[tuple[float, ev.TickEnded]] = deque(maxlen=STEPS_KEPT)
         self.reclaims: deque[Reclaim] = deque(maxlen=RECLAIMS_KEPT)
+        self.moves: deque[Move] = deque(maxlen=MOVES_KEPT)
         self.launched: dict[int, ev.StepLaunched] = {}
         self.tails: dict[int, str] = {}
         self.misses: dict[int, str] = {}
@@ -88,6 +102,7 @@ class History:
             self.touched.blocks.add(event.block)
         elif isinstance(event, ev.NodeRemoved):
             self.touched.nodes.add(event.node)
+            self.touched.slots = True  # the snapshot at its end has no node any more
         elif isinstance(event, ev.StepLaunched):
             self.launched[event.ticket] = event
         elif isinstance(event, ev.StepSettled):
@@ -103,6 +118,8 @@ class History:
             self._request_of.pop(event.sequence, None)
         elif isinstance(event, ev.PrefixLookup):
             self._lookup(event)
+        elif isinstance(event, ev.StatePools | ev.SlotEvent | ev.SnapshotEvent):
+            self._slots(stamped, event)
         elif isinstance(event, ev.ReclaimStarted | ev.ReclaimFinished):
             self._reclaim(stamped, event)
         elif isinstance(event, _NAMES_A_REQUEST):
@@ -124,6 +141,16 @@ class History:
         self.touched.requests.add(request_id)
         while len(self.misses) > REQUESTS_KEPT:
             del self.misses[next(iter(self.misses))]
+
+    def _slots(
+        self, stamped: Stamped, event: ev.StatePools | ev.SlotEvent | ev.SnapshotEvent
+    ) -> None:
+        self.touched.slots = True
+        if isinstance(event, ev.SlotEvent) and event.kind == "compact":
+            request_id = self._request_of.get(event.sequence, ev.NONE)
+            self.moves.append(
+                Move(stamped.t_s, event.slot, event.to_slot, event.sequence, request_id)
+            )
 
     def _reclaim(self, stamped: Stamped, event: ev.ReclaimStarted | ev.ReclaimFinished) -> None:
         if isinstance(event, ev.ReclaimStarted):

@@ -10,13 +10,16 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from metrale_lab.trace import events as ev
+from metrale_lab.trace.slot_state import SlotStates
 from metrale_lab.trace.state import BLOCK_STATES, LabState, NodeState, RequestState, SequenceView
-from metrale_lab.views.history import History, Reclaim
+from metrale_lab.views.history import History, Move, Reclaim
 from metrale_lab.views.wire import Packer
 
 REQUEST_STATES = ("waiting", "prefilling", "running", "parked", "spilled", "finished", "failed")
 NODE_TEXT_CHARS = 32
 EVICTED_SHOWN = 64
+SLOTS_SHOWN = 512
+SNAPSHOTS_SHOWN = 64
 _STATE_CODE = {word: code for code, word in enumerate(BLOCK_STATES)}
 _REQUEST_CODE = {word: code for code, word in enumerate(REQUEST_STATES)}
 _NAN = float("nan")
@@ -128,6 +131,22 @@ def pack_reclaims(packer: Packer, rows: Sequence[Reclaim]) -> None:
     blocks = [row.event.evicted_blocks[:EVICTED_SHOWN] for row in rows]
     packer.add("rec.ends", "u4", np.cumsum([len(one) for one in blocks], dtype=np.int64))
     packer.add("rec.blocks", "i4", [block for one in blocks for block in one])
+
+
+def pack_slots(packer: Packer, slots: SlotStates, moves: Sequence[Move]) -> None:
+    """Owner of each slot, the stored snapshots from the least recently used on, the last moves."""
+    packer.add("slot.owner", "i4", slots.owners[:SLOTS_SHOWN])
+    kept = sorted(slots.snapshots.values(), key=lambda one: one.used_s)[-SNAPSHOTS_SHOWN:]
+    packer.add("snap.id", "i4", [one.snapshot for one in kept])
+    packer.add("snap.depth", "u4", [one.depth_tokens for one in kept])
+    packer.add("snap.node", "i4", [one.node for one in kept])
+    packer.add("snap.adapter", "i4", [one.adapter_id for one in kept])
+    packer.add("snap.holders", "u2", [min(len(one.holders), 65535) for one in kept])
+    packer.add("move.t_s", "f8", [one.t_s for one in moves])
+    packer.add("move.slot", "i4", [one.slot for one in moves])
+    packer.add("move.to", "i4", [one.to_slot for one in moves])
+    packer.add("move.sequence", "i4", [one.sequence for one in moves])
+    packer.add("move.request", "i4", [one.request_id for one in moves])
 
 
 def _or_nan(value: float | None) -> float:

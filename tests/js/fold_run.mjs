@@ -20,6 +20,11 @@ const state = {
   tables: [...live.sequences.values()].map((one) => [one.id, Array.from(one.table)]),
   nodes: [...live.nodes.values()].map((one) => [one.id, one.parent, one.block, one.text]),
   requests: [...live.requests.values()].map((one) => [one.id, one.name, one.state, one.tail]),
+  slots: {
+    owners: live.slots.owners,
+    snapshots: live.slots.snapshots.map((one) => [one.id, one.depth, one.node, one.holders]),
+    moves: live.slots.moves.map((one) => [one.slot, one.to]),
+  },
   tickets: live.steps.map((one) => one.ticket),
 };
 process.stdout.write(JSON.stringify(state));

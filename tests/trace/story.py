@@ -13,11 +13,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from metrale_lab.cache import SlotGuard, SlotPool, Snapshot, SnapshotIndex
 from metrale_lab.trace import events as ev
 from metrale_lab.trace.recorder import Recorder
 
 NUM_BLOCKS = 24
 BLOCK_SIZE = 4
+SLOTS, SLOT_BYTES = 4, 1_200_000
+SNAPSHOTS, SNAPSHOT_BYTES = 5, 400_000
 STARTED = 100.0  # clock seconds at which the lab started
 
 _WORDS = "The old man told the boy how the great fish came up out of the dark water".split()  # noqa: SIM905
@@ -33,6 +36,8 @@ class _Sequence:
     sequence: int
     request: int
     tokens: list[int]
+    slot: SlotGuard
+    snapshot: Snapshot | None = None
     table: list[int] = field(default_factory=list)
     nodes: list[int] = field(default_factory=list)
     output: list[int] = field(default_factory=list)
@@ -61,6 +66,9 @@ class Story:
         self._next_node = self._next_sequence = self._ticket = self._step = 0
         self._ready_s = 0.0
         self._counts: dict[str, int] = {}
+        self._open: dict[int, _Sequence] = {}
+        self._slots = SlotPool(SLOTS, self.say)
+        self._snapshots = SnapshotIndex(SNAPSHOTS, BLOCK_SIZE, self.say)
         self._queue = {"running": 0, "waiting": 0, "parked": 0}
 
     def say(self, event: ev.Event, took_s: float = 20e-6) -> None:
@@ -163,12 +171,51 @@ class Story:
     def close(self, one: _Sequence, cause: str) -> int:
         """Cache a sequence, give everything back; how many blocks became free."""
         self.insert(one)
+        self._save(one, len(one.tokens))
         before = len(self._free)
+        if one.snapshot is not None:
+            self._snapshots.release(one.snapshot, one.sequence)
+        one.slot.release()
+        del self._open[one.sequence]
         self._hold(one.nodes, -1)
         for block in reversed(one.table):
             self._block("free", block, one.sequence, cause)
         self.say(ev.SequenceClosed(one.sequence))
+        self._compact()
         return len(self._free) - before
+
+    # Slots and snapshots
+
+    def sizes(self) -> None:
+        """What the engine says at its start."""
+        sizes = {"weights": 98_000_000, "workspace": 6_000_000, "kv_block": 1_474_560}
+        sizes |= {"slots": SLOTS * SLOT_BYTES, "snapshots": SNAPSHOTS * SNAPSHOT_BYTES}
+        self.say(ev.StatePools(SLOTS, SLOTS, SLOT_BYTES, SNAPSHOTS, SNAPSHOT_BYTES))
+        for part, nbytes in sizes.items():
+            self.say(ev.MemoryPart(part, nbytes))
+
+    def _save(self, one: _Sequence, length: int) -> None:
+        ids = one.tokens[: length // BLOCK_SIZE * BLOCK_SIZE]
+        place = self._snapshots.reserve(ids, 0, one.sequence) if ids else None
+        if place is not None:
+            self._snapshots.publish(place, self.match(ids)[-1], one.sequence)
+
+    def _compact(self) -> None:
+        """Put open sequences onto the lowest slots."""
+        for one in sorted(self._open.values(), key=lambda one: one.slot.slot or 0, reverse=True):
+            spare = [slot for slot in range(len(self._open)) if slot in self._slots.free_list()]
+            if spare and one.slot.claimed.slot >= len(self._open):
+                with self._slots.moving(one.slot, spare[0], lambda _: False):
+                    pass
+
+    def probe(self) -> _Sequence:
+        """A sequence made by hand, which computes nothing."""
+        guard = self._slots.guarded(self._next_sequence)
+        one = _Sequence(self._next_sequence, ev.NONE, [], guard)
+        self._next_sequence += 1
+        self._open[one.sequence] = one
+        self.say(ev.SequenceOpened(one.sequence, guard.claimed.slot, -1, 0))
+        return one
 
     # Requests
 
@@ -205,15 +252,19 @@ class Story:
                 0.05 + 0.01 * len(gone),
             )
         )
-        one = _Sequence(self._next_sequence, request, list(tokens))
+        guard = self._slots.guarded(self._next_sequence)
+        one = _Sequence(self._next_sequence, request, list(tokens), guard)
         self._next_sequence += 1
-        self.say(ev.SequenceOpened(one.sequence, one.sequence % 4, -1, 0))
+        self._open[one.sequence] = one
+        self.say(ev.SequenceOpened(one.sequence, guard.claimed.slot, -1, 0))
         self.say(ev.SequenceBound(one.sequence, request))
         found = self.match(asked)
         reused = len(found) * BLOCK_SIZE
+        one.snapshot = self._snapshots.lookup(asked[:reused], 0, one.sequence)
+        depth = 0 if one.snapshot is None else one.snapshot.depth
         miss = ("last_token" if found else "never_seen") if attempt == 1 else "block_not_full"
         self.say(
-            ev.PrefixLookup(one.sequence, 0, len(asked), reused, reused, miss, 0, tuple(found))
+            ev.PrefixLookup(one.sequence, 0, len(asked), reused, reused, miss, depth, tuple(found))
         )
         self._hold(found, 1)
         one.nodes.extend(found)
@@ -234,6 +285,7 @@ class Story:
         self.say(ev.SequenceAdvanced(one.sequence, length), 250e-6 * (length - start))
         self._counts["prefill"] = self._counts.get("prefill", 0) + length - start
         self.insert(one)
+        self._save(one, length - 1)
         self.say(ev.RequestPrefilled(one.request, start, length - start, True, recomputed))
 
     def token(self, one: _Sequence, ticket: int, fed: bool, outcome: str = "delivered") -> None:
@@ -364,9 +416,7 @@ def _prompt(seed: int, length: int) -> list[int]:
 
 def _told() -> list[tuple[float, ev.Event]]:
     story = Story()
-    sizes = {"weights": 98_000_000, "workspace": 6_000_000, "kv_block": 1_474_560}
-    for part, nbytes in sizes.items():
-        story.say(ev.MemoryPart(part, nbytes))
+    story.sizes()
     story.submit(0, "cold", 18, 6)
     with story.tick(0):
         cold = story.admit(0, _prompt(1, 18))
@@ -378,11 +428,12 @@ def _told() -> list[tuple[float, ev.Event]]:
             if len(cold.output) == 6:
                 story.finish(cold, "length")
     _second_act(story)
-    return story.events
+    return list(story.events)  # the guards of its open sequences end with it
 
 
 def _second_act(story: Story) -> None:
     story.hold(4)
+    probe = story.probe()
     story.clock_s += 0.004
     story.submit(1, "warm", 18, 14)
     story.submit(2, "long", 34, 24)
@@ -397,6 +448,7 @@ def _second_act(story: Story) -> None:
         long = story.admit(2, _prompt(50, 34))
         story.token(long, ev.NONE, False)
     rows = [warm, long]
+    story.close(probe, "manual")
     flying = story.launch(rows, fed=False)
     for number in range(7):
         with story.tick(2):

@@ -224,7 +224,8 @@ def test_memory_adds_up_to_what_the_engine_holds() -> None:
     one = table("memory", frames(recorder))["bytes"]
     graphs = sum(graph.nbytes for graph in recorder.state().graphs.values())
     pool = NUM_BLOCKS * parts["kv_block"]
-    assert one.sum() == parts["weights"] + parts["workspace"] + pool + graphs
+    fixed = sum(parts[name] for name in ("weights", "workspace", "slots", "snapshots"))
+    assert one.sum() == fixed + pool + graphs
     assert one["held"] == 4 * parts["kv_block"]
 
 

@@ -34,9 +34,7 @@ class Script(Story):
 
     def ticks(self) -> Iterator[None]:
         """One step of the generator is one tick."""
-        sizes = {"weights": 98_000_000, "workspace": 6_000_000, "kv_block": 1_474_560}
-        for part, nbytes in sizes.items():
-            self.say(ev.MemoryPart(part, nbytes))
+        self.sizes()
         rows: list[_Sequence] = []
         goals: dict[int, int] = {}
         flying: ev.StepLaunched | None = None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from metrale_lab.trace import events as ev
 from metrale_lab.views.assets import MODULES, module_text, style_text
 from metrale_lab.views.replay import recorded_run
 from metrale_lab.views.status import Status
@@ -62,6 +63,14 @@ def test_the_browser_reads_what_python_writes(node: str, tmp_path: Path) -> None
     requests = {one.request_id: (one.name, one.state) for one in state.requests.values()}
     assert {row[0]: (row[1], row[2]) for row in read["requests"]} == requests
     assert any(row[3] for row in read["requests"])
+    assert read["slots"]["owners"] == state.slots.owners
+    kept = sorted(state.slots.snapshots.values(), key=lambda one: one.used_s)
+    fields = [(one.snapshot, one.depth_tokens, one.node, len(one.holders)) for one in kept]
+    assert [tuple(one) for one in read["slots"]["snapshots"]] == fields
+    events = (one.event for one in lab.recorder.events(ev.SlotEvent))
+    moves = [(one.slot, one.to_slot) for one in events if one.kind == "compact"][-8:]
+    assert [tuple(one) for one in read["slots"]["moves"]] == moves
+    assert moves
     assert read["tickets"] == sorted(read["tickets"])
 
 

@@ -14,7 +14,9 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from metrale_lab.trace import events as ev
 from metrale_lab.trace.recorder import Recorder
+from metrale_lab.trace.tables import Frames
 from metrale_lab.views import plots
 from metrale_lab.views.palette import THEMES
 from metrale_lab.views.plots.canvas import drawable
@@ -121,7 +123,7 @@ def test_an_unknown_theme_names_those_there_are() -> None:
     with pytest.raises(ValueError, match="'light', 'dark'"):
         draw("memory", full(), theme="sepia")
     with pytest.raises(ValueError, match="block_map"):
-        text_twin("slots", full())
+        text_twin("weather", full())
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -169,7 +171,8 @@ def test_memory_bar_is_as_long_as_its_parts_together() -> None:
     bars = [one for one in ax.patches if isinstance(one, Rectangle)]
     parts = full().recorder.state().memory
     pool = NUM_BLOCKS * parts["kv_block"]
-    total = parts["weights"] + parts["workspace"] + pool + 4_400_000
+    fixed = sum(parts[name] for name in ("weights", "workspace", "slots", "snapshots"))
+    total = fixed + pool + 4_400_000
     assert sum(one.get_width() for one in bars) == total == ax.get_xlim()[1]
     assert "weights 93.5 MiB" in words(ax)
 
@@ -251,3 +254,41 @@ def test_summary_is_plain_text() -> None:
     text = summary(full())
     assert "**" not in text
     assert "KV blocks after tick 23" in text
+
+
+def test_slots_show_owner_buffer_and_moves_of_the_tables() -> None:
+    source = full()
+    table = Frames(source.recorder).slots()
+    ax = draw("slots", source, moves=99)
+    said = words(ax)
+    held = table[table["state"] == "held"]
+    assert len(held) == 2
+    for slot, one in held.iterrows():
+        assert f"r{one['request_id']}" in said
+        assert f"{slot}: r{one['request_id']}, buffer {one['parity']}" in text_twin("slots", source)
+    assert said.count("●") == len(held)
+    events = Frames(source.recorder).slot_events()
+    arrows = [one for one in ax.texts if getattr(one, "arrow_patch", None)]
+    assert len(arrows) == (events["kind"] == "compact").sum() > 0
+    assert "dummy" in said
+    assert not [one for one in draw("slots", source, moves=0).texts if getattr(one, "arrow_patch", None)]
+
+
+def test_slots_show_every_snapshot_with_its_depth() -> None:
+    source = full()
+    kept = source.recorder.state().slots.snapshots.values()
+    said = words(draw("slots", source))
+    assert f"Snapshots: {len(kept)} of 5 places" in said
+    for one in kept:
+        assert f"{one.depth_tokens} tokens" in said
+    assert any(one.holders for one in kept)
+    assert "held by 1" in said
+
+
+def test_a_dense_model_says_that_its_slots_hold_no_state() -> None:
+    recorder = Recorder(NUM_BLOCKS, BLOCK_SIZE)
+    recorder(ev.StatePools(3, ev.NONE, 0, 0, 0))
+    source = Source(recorder)
+    for said in (words(draw("slots", source)), text_twin("slots", source)):
+        assert "dense model" in said
+        assert "napshot" not in said

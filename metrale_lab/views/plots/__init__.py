@@ -17,6 +17,7 @@ from metrale_lab.views.plots.checks import graphs, invariants
 from metrale_lab.views.plots.feed import feed_timeline
 from metrale_lab.views.plots.prefix import prefix_tree, reclaims
 from metrale_lab.views.plots.requests import latency, requests
+from metrale_lab.views.plots.slots import slots
 
 __all__ = [
     "Picture",
@@ -33,6 +34,7 @@ __all__ = [
     "prefix_tree",
     "reclaims",
     "requests",
+    "slots",
 ]
 
 
@@ -65,6 +67,10 @@ class Plots:
     def requests(self, ax: Axes | None = None, **options: Any) -> Axes:
         """Who waited, ran and was parked when."""
         return requests(self._lab, ax, **options)
+
+    def slots(self, ax: Axes | None = None, **options: Any) -> Axes:
+        """Which sequence sits in which slot, and which snapshots are kept."""
+        return slots(self._lab, ax, **options)
 
     def invariants(self, ax: Axes | None = None, **options: Any) -> Axes:
         """Whether the engine is in order."""

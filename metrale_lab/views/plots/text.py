@@ -15,6 +15,14 @@ from metrale_lab.views.plots.blocks import size_word
 from metrale_lab.views.plots.checks import holding
 from metrale_lab.views.plots.prefix import chains_of, shortened
 from metrale_lab.views.plots.requests import summary_of
+from metrale_lab.views.plots.slots import (
+    Place,
+    has_state,
+    owner_word,
+    places_of,
+    snapshot_use,
+    snapshots_of,
+)
 from metrale_lab.views.plots.source import frames_of, state_of, text_of
 
 _LINES = 5
@@ -120,6 +128,32 @@ def requests_text(state: LabState) -> str:
     return _lines(f"**Requests**: {states}.", *rows)
 
 
+def slots_text(state: LabState) -> str:
+    """Who sits in which slot, and how deep the snapshots are."""
+    places = places_of(state)
+    if not places:
+        return "**Slots**: the engine has not said them yet."
+    held = [one for one in places if one.word == "held"]
+    total = len(state.slots.owners)
+    rows = [f"**Slots**: {len(held)} of {total} held; " + (_held_slots(held) or "all are free.")]
+    if not has_state(state):
+        return _lines(*rows, "A dense model: its slots hold no state.")
+    kept = snapshots_of(state)[::-1]
+    depths = ", ".join(f"{one.depth_tokens} tokens ({snapshot_use(one)})" for one in kept[:6])
+    more = f" and {len(kept) - 6} more" if len(kept) > 6 else ""
+    rows.append(f"{len(kept)} of {state.slots.snapshot_places} snapshots kept.")
+    return _lines(*rows, *([f"Used last: {depths}{more}."] if kept else []))
+
+
+def _held_slots(held: Sequence[Place]) -> str:
+    shown = [
+        f"{one.slot}: {owner_word(one)}" + (f", buffer {one.parity}" if one.parity >= 0 else "")
+        for one in held[:8]
+    ]
+    more = f" and {len(held) - 8} more" if len(held) > 8 else ""
+    return "; ".join(shown) + more + "." if shown else ""
+
+
 def invariants_text(table: Any) -> str:
     """Whether all laws hold, or the broken ones in words (`table` is that of `lab.check()`)."""
     broken = [one for one in table.itertuples() if not one.holds]
@@ -184,6 +218,7 @@ _TWINS: dict[str, Callable[[Any], str]] = {
     "feed_timeline": lambda source: feed_timeline_text(frames_of(source)),
     "requests": lambda source: requests_text(state_of(source)),
     "invariants": lambda source: invariants_text(source.check()),
+    "slots": lambda source: slots_text(state_of(source)),
     "graphs": lambda source: graphs_text(state_of(source)),
     "pool_over_time": lambda source: pool_over_time_text(source.recorder.history()),
     "latency": lambda source: latency_text(frames_of(source)),

@@ -11,6 +11,7 @@ import { isDark, make, say, watchTheme } from "./paint.js";
 import { PrefixTree } from "./prefix_tree.js";
 import { Reclaims } from "./reclaims.js";
 import { Requests } from "./requests.js";
+import { Slots } from "./slots.js";
 import { TimeBar } from "./time_bar.js";
 
 const PANELS = {
@@ -20,6 +21,7 @@ const PANELS = {
   prefix_tree: PrefixTree,
   memory: Memory,
   reclaims: Reclaims,
+  slots: Slots,
   invariants: Invariants,
   controls: Controls,
 };

@@ -31,6 +31,7 @@ function fromKey(frame, before) {
     ticks: [],
     flying: [],
     reclaims: [],
+    slots: { owners: [], snapshots: [], moves: [] },
     laws: [],
   };
   if (before && before.blocks.length === state.blocks.length) {
@@ -59,6 +60,7 @@ export function applyFrame(state, frame) {
   applyRequests(state, frame);
   applySteps(state, frame);
   applyReclaims(state, frame);
+  applySlots(state, frame);
   applyLaws(state, frame);
   return state;
 }
@@ -217,6 +219,16 @@ function applyReclaims(state, frame) {
     row.blocks = Array.from(rowOf(blocks, ends, i));
   });
   state.reclaims = state.reclaims.concat(rows).slice(-RECLAIMS_KEPT);
+}
+
+function applySlots(state, frame) {
+  const owners = arrayOf(frame, "slot.owner");
+  if (!owners) return;
+  state.slots = {
+    owners: Array.from(owners),
+    snapshots: records(frame, "snap.", ["id", "depth", "node", "adapter", "holders"]),
+    moves: records(frame, "move.", ["t_s", "slot", "to", "sequence", "request"]),
+  };
 }
 
 function applyLaws(state, frame) {
