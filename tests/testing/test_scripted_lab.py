@@ -63,7 +63,7 @@ def test_a_model_of_ones_own_is_observed_from_its_first_block_on():
 def test_a_model_with_live_sequences_is_not_taken():
     model = scripted_model()
     seq = model.alloc_sequence()
-    with pytest.raises(EngineBusy, match="1 sequences"):
+    with pytest.raises(EngineBusy, match="1 in number"):
         Lab(model)
     model.free_sequence(seq)
     with Lab(model) as lab:

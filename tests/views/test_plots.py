@@ -271,7 +271,9 @@ def test_slots_show_owner_buffer_and_moves_of_the_tables() -> None:
     arrows = [one for one in ax.texts if getattr(one, "arrow_patch", None)]
     assert len(arrows) == (events["kind"] == "compact").sum() > 0
     assert "dummy" in said
-    assert not [one for one in draw("slots", source, moves=0).texts if getattr(one, "arrow_patch", None)]
+    assert not [
+        one for one in draw("slots", source, moves=0).texts if getattr(one, "arrow_patch", None)
+    ]
 
 
 def test_slots_show_every_snapshot_with_its_depth() -> None:

@@ -53,7 +53,8 @@ export class Slots {
     this.label.hidden = this.kept.hidden = !hybrid;
     if (hybrid) this.drawSnapshots(state, sizes, theme, width);
     const held = state.slots.owners.filter((owner) => owner >= 0).length;
-    const each = hybrid ? `, ${bytesText(sizes.bytes)} each` : "; on a dense model they hold no state";
+    const dense = "; on a dense model they hold no state";
+    const each = hybrid ? `, ${bytesText(sizes.bytes)} each` : dense;
     const move = state.slots.moves.at(-1);
     const moved = move ? ` Last move: ${ownerOf(move)} from slot ${move.slot} to ${move.to}.` : "";
     say(this.info, `${held} of ${sizes.total} slots are held${each}.${moved}`);
@@ -75,7 +76,8 @@ export class Slots {
       const hasBuffers = one.parity !== null;
       text(context, theme.muted, `${one.slot}`, x, y + 11, 11, "left");
       fillBox(context, paintOf(theme, one.word), x, top, BOX.width, BOX.height);
-      plate(context, theme, one.owner || one.word, middle, top + (hasBuffers ? 14 : 23), 12, theme.ink);
+      const line = top + (hasBuffers ? 14 : 23);
+      plate(context, theme, one.owner || one.word, middle, line, 12, theme.ink);
       if (hasBuffers) buffers(context, theme, one.parity, middle, top + 34);
     }
     for (const move of moves) {
@@ -143,7 +145,8 @@ function useOf({ holders, adapter }) {
 function gridOf(count, width) {
   const wide = BOX.width + BOX.gap;
   const columns = Math.max(1, Math.floor((width + BOX.gap) / wide));
-  return { columns, rows: Math.ceil(count / columns), wide, high: BOX.label + BOX.height + BOX.gap };
+  const high = BOX.label + BOX.height + BOX.gap;
+  return { columns, rows: Math.ceil(count / columns), wide, high };
 }
 
 function paintOf(theme, word) {
