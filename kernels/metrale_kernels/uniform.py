@@ -21,7 +21,7 @@ BLOCK = 128
 
 @triton.jit
 def uniform_kernel(seed, position, out, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = i < n
     seeds = tl.load(seed + i, mask=inside, other=0)
     positions = tl.load(position + i, mask=inside, other=0)

@@ -1,4 +1,7 @@
-"""Compiles every kernel for one GPU generation and float dtype, and prints the names."""
+"""Compiles every kernel for one GPU generation and float dtype, and prints the names.
+
+Fails when one computes an offset in 32 bits that a large pool or batch carries past 2^31.
+"""
 
 import sys
 
@@ -15,6 +18,8 @@ from metrale_kernels import (
 )
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+
+from tests.kernels.offsets import narrow_products
 
 FLOAT, LONG = f"*{sys.argv[2]}", "*i64"
 KERNELS = [
@@ -73,4 +78,5 @@ for kernel, types, constants in KERNELS:
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
     compiled = triton.compile(source, target=target)
     assert compiled.asm["cubin"]
+    assert narrow_products(compiled.asm["ttir"]) == []
     print(kernel.fn.__name__.removesuffix("_kernel"))

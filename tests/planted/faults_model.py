@@ -8,6 +8,7 @@ ARGMAX = "metrale_lab/ops/argmax.py"
 DECODE_STEP = "metrale_lab/engine/decode_step.py"
 PICK_STEP = "metrale_lab/engine/pick_step.py"
 ATTENTION = "metrale_lab/ops/attention.py"
+COMPILED = ("tests/kernels/test_kernels.py",)
 PIPELINE = ("tests/scheduler/test_pipeline.py",)
 FOLD = ("tests/trace/test_fold_engine.py", "tests/trace/test_fold_pool.py")
 
@@ -116,6 +117,55 @@ MODEL_FAULTS = (
         "hidden = positions > query_positions[seen_from:]",
         "hidden = positions > query_positions[seen_from:] + 1",
         ("tests/ops/test_attention.py",),
+    ),
+    Fault(
+        "cell numbers of 32 bits",
+        ATTENTION,
+        "block_table.gather(1, positions // block_size).to(torch.int64)",
+        "block_table.gather(1, positions // block_size).to(torch.int32)",
+        ("tests/ops/test_attention.py",),
+    ),
+    Fault(
+        "tables of 32 bits on the device",
+        DECODE_STEP,
+        '"tables": Part("int64", ',
+        '"tables": Part("int32", ',
+        ("tests/engine/test_wide_indices.py",),
+    ),
+    Fault(
+        "cell x width in 32 bits",
+        "kernels/metrale_kernels/write_kv.py",
+        "tl.load(slots + token).to(tl.int64) * width",
+        "tl.load(slots + token).to(tl.int32) * width",
+        COMPILED,
+    ),
+    Fault(
+        "block x block size in 32 bits",
+        "kernels/metrale_kernels/paged_decode_attention.py",
+        "tl.load(block_table + row * table_stride + index).to(tl.int64)",
+        "tl.load(block_table + row * table_stride + index).to(tl.int32)",
+        COMPILED,
+    ),
+    Fault(
+        "row x vocabulary in 32 bits",
+        "kernels/metrale_kernels/masked_argmax.py",
+        "row = tl.program_id(0).to(tl.int64)",
+        "row = tl.program_id(0)",
+        COMPILED,
+    ),
+    Fault(
+        "a record that cannot be folded reaches the engine",
+        "metrale_lab/trace/fold.py",
+        "        except Exception as error:",
+        "        except ArithmeticError as error:",
+        ("tests/test_watchers_fail.py",),
+    ),
+    Fault(
+        "a failing panel ends the pump of all labs",
+        "metrale_lab/views/pump.py",
+        "            except BaseException as error:",
+        "            except ArithmeticError as error:",
+        ("tests/test_watchers_fail.py",),
     ),
     Fault(
         "rope scaling is read and not used",
