@@ -70,6 +70,9 @@ class TransformerLifecycle(TransformerAdapters, ModelLifecycle):
         self._empty_slot(self._owned(seq))
         seq.slot.detach()
 
+    def num_free_slots(self) -> int | None:
+        return self.slots.free
+
     def num_free_blocks(self) -> int:
         return self.pool.free
 

@@ -69,7 +69,9 @@ class PrefillStep:
         return self._logits.claim(1, True, key, stream)
 
     def _make_harmless(self) -> None:
-        self.inputs.tensor("count").fill_(2)
+        # More than one, or the trace would hold for one token only; and odd, because an even count
+        # would write the buffer of the dummy slot that must stay empty.
+        self.inputs.tensor("count").fill_(3)
         self.inputs.tensor("start").zero_()
         self.inputs.tensor("write_from").zero_()
         self.inputs.tensor("slot").fill_(self._network.states.dummy_slot)

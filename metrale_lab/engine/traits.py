@@ -80,6 +80,10 @@ class ModelLifecycle(ABC):
             "restore_sequence_state: this model cannot restore sequences. Use preempt='requeue'."
         )
 
+    def num_free_slots(self) -> int | None:
+        """Sequences that can be opened besides the live ones; None when the model cannot say."""
+        return None
+
     def num_free_blocks(self) -> int:
         """Blocks on the free list, without what is evictable."""
         return 0

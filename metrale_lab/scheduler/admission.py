@@ -78,6 +78,8 @@ class Admission:
             return "blocks"
         if len(self._rows.placed) >= self._settings.max_batch:
             return "rows"
+        if self._model.num_free_slots() == 0:
+            return "slots"
         alone = not self._rows.placed
         if not alone and not self._fits(row):
             return "blocks"

@@ -83,6 +83,7 @@ LIFECYCLE: dict[str, tuple[Callable[[Bare], Any], Any]] = {
     "teardown": (lambda m: m.teardown(), None),
     "poll_innerq": (lambda m: m.poll_innerq(), None),
     "high_speed_swap_dims": (lambda m: m.high_speed_swap_dims(), None),
+    "num_free_slots": (lambda m: m.num_free_slots(), None),
     "num_free_blocks": (lambda m: m.num_free_blocks(), 0),
     "num_total_blocks": (lambda m: m.num_total_blocks(), 0),
     "reclaim_prefix_blocks": (lambda m: m.reclaim_prefix_blocks(3), 0),
