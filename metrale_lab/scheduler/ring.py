@@ -27,8 +27,8 @@ class RingSlot:
         self.view = self.memory.view()
         made: list[Event] = []
         try:
-            while len(made) < 3:
-                made.append(model.create_event())
+            for _ in range(3):
+                made.append(model.create_event())  # noqa: PERF401 (kept if the next fails)
         except BaseException:
             for event in made:
                 model.destroy_event(event)
@@ -85,16 +85,16 @@ class Ring:
 
     def wait(self, slot: RingSlot, max_polls: int) -> tuple[int, bool, Exception | None]:
         """Wait for the slot's result: polls, whether it came to a blocking wait, and the fault."""
-        polls = 0
+        polls, blocked = 0, False
         try:
-            while polls < max_polls:
-                polls += 1
+            for polls in range(1, max_polls + 1):
                 if self._model.event_query(slot.ready):
                     return polls, False, None
+            blocked = True
             self._model.event_synchronize(slot.ready)
         except Exception as error:
-            return polls, polls >= max_polls, error
-        return polls, True, None
+            return polls, blocked, error
+        return polls, blocked, None
 
     @property
     def live_events(self) -> int:

@@ -73,7 +73,7 @@ class AsyncRouter(Router):
         self._in_flight: dict[Ticket, Launched] = {}
         self._ledger: dict[Ticket, dict[int, int]] = {}  # blocks by sequence id
         self._unlaunched: dict[int, int] = {}
-        self._feed_writes = 0
+        self._feed_writes: int | None = None  # that the model counted at the newest launch
 
     def launch(self, plan: StepPlan) -> Ticket:
         launched = self._start(plan, sum(self._unlaunched.values()))

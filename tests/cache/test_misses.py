@@ -126,6 +126,21 @@ def test_another_adapters_copy_is_named(tree):
     assert why(tree, tokens(3, start=500), adapter_id=0) == "never_seen"
 
 
+def test_an_evicted_tail_of_one_adapter_is_no_evicted_beginning_of_any(tree):
+    """Lineages of chains and of empty prefixes, one per adapter, are all different."""
+    chains = [tokens(2, start=1000 * (chain + 1)) for chain in range(8)]
+    for number, chain in enumerate(chains):
+        put(tree, chain, 2 * number, adapter_id=number % 3)
+    gone = tree.evict(len(tree))  # tails first, each remembered after its own beginning
+    assert len(gone) == 16
+    for number, chain in enumerate(chains):
+        for adapter_id in range(8):
+            told = why(tree, [*chain[BS:], 1], adapter_id)
+            assert told == "never_seen", (number, adapter_id)
+            own = adapter_id == number % 3
+            assert why(tree, [*chain, 1], adapter_id) == ("evicted" if own else "never_seen")
+
+
 def test_evicted_for_one_adapter_is_not_evicted_for_another(tree):
     put(tree, tokens(1), adapter_id=1)
     tree.evict(1)

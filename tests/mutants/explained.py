@@ -4,7 +4,10 @@ from __future__ import annotations
 
 _KEYWORDS = "the calls that the package makes stay allowed"
 _NEVER_BELOW = "a count is never negative: the check itself sees to it"
-_DEPTH = "the one reader asks whether it is at least 2"
+_OF_EACH = "names an adapter's empty prefix: negative, and another for each adapter, as before"
+_SET_LATER = "the tree sets it on each node that it grows; a root's is not read"
+_BOUND = "a bound of memory, chosen by size alone"
+_MORE_SLOTS = "only an attribute that nobody sets could tell"
 _NO_POLLS = "as few polls as 0"
 _ONE_BLOCK = "a sequence takes one block between two launches, and none when asked again"
 _IDENTITY = "small numbers and literals are the same objects in CPython"
@@ -24,6 +27,39 @@ EXPLAINED: dict[str, dict[str, str]] = {
         ),
         'kind = "cache" if holder is CACHE_OWNER else "retain"': _IDENTITY,
         'kind = "restore" if cause is "restore" else "alloc"': _IDENTITY,
+    },
+    "metrale_lab/cache/lru.py": {
+        "if self._nodes.get(node.stamp) == node:": "nodes have no equality but identity",
+    },
+    "metrale_lab/cache/ghosts.py": {
+        "def __init__(self, capacity: int = 4097) -> None:": _BOUND,
+        "def __init__(self, capacity: int = 4095) -> None:": _BOUND,
+    },
+    "metrale_lab/cache/trie.py": {
+        "continue": "below a missing block nothing is found: the walk only takes longer",
+        "self._lineages += 2": "lineages only have to differ",
+    },
+    "metrale_lab/cache/nodes.py": {
+        "return -1 * adapter_id": _OF_EACH,
+        "return -1 << adapter_id": _OF_EACH,
+        "return -1 ^ adapter_id": _OF_EACH,
+        "return ~1 - adapter_id": _OF_EACH,
+        "return self.ref_count != 1 or self.pins > 0": "the cache's own reference makes it 1",
+        "return self.ref_count > 1 or self.pins != 0": _NEVER_BELOW,
+        "@dataclass(slots=False, eq=False)": _MORE_SLOTS,
+        "@dataclass(slots=True, eq=True)": "nodes are told apart by `is`",
+        "ref_count: int = 2": _SET_LATER,
+        "ref_count: int = 0": _SET_LATER,
+        "stamp: int = 1  # number of the operation that touched it last": _SET_LATER,
+        "stamp: int = -1  # number of the operation that touched it last": _SET_LATER,
+        "last_access_s: float = 1.0": _SET_LATER,
+        "last_access_s: float = -1.0": _SET_LATER,
+    },
+    "metrale_lab/scheduler/ring.py": {
+        "while polls != max_polls:": _NO_POLLS,
+    },
+    "metrale_lab/scheduler/router.py": {
+        "@dataclass(slots=False)": _MORE_SLOTS,
     },
     "metrale_lab/scheduler/routers.py": {
         "max_depth = 0": _DEPTH,

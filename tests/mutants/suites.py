@@ -15,7 +15,11 @@ _CACHE = (
     "tests/cache/test_tree_machine.py",
     "tests/cache/test_allocator_machine.py",
 )
-_ROUTERS = ("tests/scheduler/test_routers.py", "tests/scheduler/test_pipeline.py")
+_ROUTERS = (
+    "tests/scheduler/test_ring.py",
+    "tests/scheduler/test_routers.py",
+    "tests/scheduler/test_pipeline.py",
+)
 _CACHE_FILES = (
     "pool",
     "allocator",

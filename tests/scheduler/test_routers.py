@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import asdict
 
 import pytest
 
 from metrale_lab.engine import NO_ID, NO_MASK, FeedRow, HostToken, RowDraw
 from metrale_lab.errors import DeviceFault, KvCacheExhausted, MetraleError
 from metrale_lab.scheduler.plans import StepPlan
-from metrale_lab.scheduler.ring import Ring
-from metrale_lab.scheduler.routers import AsyncRouter, SyncRouter
+from metrale_lab.scheduler.routers import AsyncRouter, SyncRouter, make_router
+from metrale_lab.scheduler.settings import SchedulerSettings
+from metrale_lab.trace.events import NONE, unobserved
 from tests.harness import ScriptedDevice, scripted_model
 
 GREEDY = RowDraw(0.0, 0, 1.0, 0, 0)
@@ -65,14 +67,6 @@ def test_a_ticket_is_taken_once_and_a_fourth_unread_launch_is_refused():
     router.close()
 
 
-def test_more_rows_than_the_ring_holds_are_refused():
-    _, model, _ = setup()
-    ring = Ring(model, 3, 2)
-    with pytest.raises(MetraleError, match="2"):
-        ring.take(3)
-    ring.close()
-
-
 def test_the_synchronous_router_refuses_what_needs_two_steps():
     _, model, router = setup(SyncRouter)
     seqs = prefilled(model, [1])
@@ -114,6 +108,25 @@ def test_the_ledger_counts_reservations_of_the_next_ticket_and_takes_them_back()
     counters = router.counters
     assert (counters.ahead_launches, counters.rollbacks, counters.rolled_back_blocks) == (1, 3, 1)
     assert counters.max_reserved_in_flight == 1
+
+
+def test_what_waits_for_its_launch_and_what_flies_is_reserved_in_flight():
+    _, model, router = setup()
+    seqs = prefilled(model, [1, 2, 3], [5, 6, 7])
+    router.launch(plan(seqs, [4, 8]))
+    assert router.reserve(seqs[0])
+    router.launch(plan(seqs[:1]))
+    assert router.reserve(seqs[1])
+    assert router.reserved_in_flight == router.counters.max_reserved_in_flight == 2
+    router.close()
+
+
+def test_reservations_are_forgotten_with_their_steps():
+    _, model, router = setup()
+    seqs = prefilled(model, [1])
+    for _ in range(5):
+        router.take(router.launch(plan(seqs, [2])))
+    assert len(router._ledger) == 1
 
 
 def test_a_reservation_without_room_is_an_answer_and_no_fault():
@@ -174,6 +187,113 @@ def test_close_waits_for_what_is_in_flight_and_gives_everything_back():
     router.close()
     model.teardown()
     assert (device.live_events, device.live_pinned_bytes) == (0, 0)
+
+
+def test_a_new_router_has_done_nothing_and_the_feed_is_not_its_own():
+    for make, slots, depth in ((SyncRouter, 1, 1), (AsyncRouter, 3, 2)):
+        router = setup(make)[2]
+        assert set(asdict(router.counters).values()) == {0}
+        assert (router.reserved_in_flight, router.feed_is_ours) == (0, False)
+        assert (len(router.ring_slots), router.max_depth) == (slots, depth)
+        assert not router.slots_in_flight
+        router.close()
+
+
+def test_the_feed_is_ours_until_somebody_else_writes_it():
+    _, model, router = setup()
+    model.feed_writes = 10**6
+    seqs = prefilled(model, [1])
+    router.take(router.launch(plan(seqs, [2])))
+    assert router.feed_is_ours
+    model.feed_writes = int(str(model.feed_writes))  # an equal number
+    assert router.feed_is_ours
+    model.feed_writes += 1
+    assert not router.feed_is_ours
+    _, model, router = setup(SyncRouter)
+    router.take(router.launch(plan(prefilled(model, [1]), [2])))
+    assert not router.feed_is_ours
+
+
+def test_rings_are_as_small_as_they_can_be():
+    device = ScriptedDevice()
+    model = scripted_model(device, num_blocks=8, block_size=4)
+    events, pinned = device.live_events, device.live_pinned_bytes
+    router = AsyncRouter(model, 5)
+    assert router.live_events == device.live_events - events == (3 + 1) * 3
+    assert router.live_pinned_bytes == device.live_pinned_bytes - pinned == (3 * 5 + 1) * 4
+    router.close()
+    assert (device.live_events, device.live_pinned_bytes) == (events, pinned)
+
+
+def test_a_synchronous_result_goes_to_its_own_ticket_alone():
+    _, model, router = setup(SyncRouter)
+    router._next_ticket = 1000
+    ticket = router.launch(plan(prefilled(model, [1]), [2]))
+    for other in (ticket - 1, ticket + 1):
+        with pytest.raises(MetraleError, match="not the one"):
+            router.take(other)
+    assert router.take(int(str(ticket))).error is None  # an equal number
+
+
+def test_after_a_reset_tickets_and_counters_start_again():
+    _, model, router = setup()
+    seqs = prefilled(model, [1])
+    router.take(router.launch(plan(seqs, [2])))
+    router.reserve(seqs[0])
+    router.reset()
+    assert set(asdict(router.counters).values()) == {0}
+    assert router.reserved_in_flight == 0
+    assert router.launch(plan(seqs, [2])) == 0
+    router.close()
+
+
+def test_a_step_is_announced_and_its_times_are_its_events():
+    told = []
+    model = scripted_model(ScriptedDevice("lag"), num_blocks=8, block_size=4)
+    router = AsyncRouter(model, 4, told.append)
+    seqs = prefilled(model, [1], [2])
+    ticket = router.launch(plan(seqs, [3, 4]))
+    (slot,) = router.slots_in_flight
+    outcome = router.take(ticket)
+    (said,) = told
+    assert (said.ticket, said.rows, said.fed, said.ring_slot) == (ticket, 2, 0, slot.number)
+    assert said.sequences == tuple(seq.id for seq in seqs)
+    times = (outcome.device_start_s, outcome.device_end_s, outcome.ready_s)
+    assert times == tuple(event.completed_at for event in slot.events)
+    router.close()
+
+
+def test_without_a_feed_a_step_has_no_slot_and_the_host_picks():
+    told = []
+    model = scripted_model(ScriptedDevice(), num_blocks=8, block_size=4)
+    model.supports_device_token_feed = lambda: False
+    router = SyncRouter(model, 4, told.append)
+    outcome = router.take(router.launch(plan(prefilled(model, [1]), [2])))
+    assert (outcome.ring_slot, told[0].ring_slot) == (NONE, NONE)
+    assert (list(outcome.token_ids), outcome.polls, outcome.blocked) == ([], 0, True)
+    assert outcome.logits is not None
+    assert (len(router.ring_slots), router.live_events, router.live_pinned_bytes) == (0, 0, 0)
+    assert router.pick_of_prompt(outcome.logits, NO_MASK, GREEDY) is None
+
+
+@pytest.mark.parametrize("make", [AsyncRouter, SyncRouter])
+def test_no_router_polls_unless_it_is_told_to(make):
+    model = scripted_model(ScriptedDevice("lag", lag=0), num_blocks=8, block_size=4)
+    router = make(model, 4)
+    outcome = router.take(router.launch(plan(prefilled(model, [1]), [2])))
+    assert (outcome.polls, outcome.blocked) == (0, True)
+    router.close()
+
+
+@pytest.mark.parametrize(("word", "kind"), [("sync", SyncRouter), ("async", AsyncRouter)])
+def test_the_settings_name_the_router_and_a_deterministic_one_never_polls(word, kind):
+    model = scripted_model(ScriptedDevice("lag", lag=0), num_blocks=8, block_size=4)
+    for deterministic, polls in ((False, 1), (True, 0)):
+        asked = {"router": "".join(word), "max_polls": 50, "deterministic": deterministic}
+        router = make_router(model, SchedulerSettings(**asked), unobserved)
+        assert type(router) is kind
+        assert router.take(router.launch(plan(prefilled(model, [1]), [2]))).polls == polls
+        router.close()
 
 
 @pytest.mark.parametrize(("completion", "blocked"), [("lag", False), ("newest_first", True)])
