@@ -27,6 +27,7 @@ PANELS = (
     "memory",
     "reclaims",
     "slots",
+    "adapters",
     "invariants",
 )
 UNFOLDED = ("block_map", "requests", "feed_timeline", "prefix_tree")
@@ -85,6 +86,10 @@ class Widgets:
     def slots(self) -> Panel:
         """Which sequence sits in which slot, and which snapshots are kept."""
         return self._panel("slots")
+
+    def adapters(self) -> Panel:
+        """Which adapters are loaded, who uses them, and what each has cached."""
+        return self._panel("adapters")
 
     def invariants(self) -> Panel:
         """Whether the engine is in order."""

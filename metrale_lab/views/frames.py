@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from metrale_lab.counting import counted
-from metrale_lab.trace.state import BLOCK_STATES, LabState, RequestState
+from metrale_lab.trace.state import BLOCK_STATES, AdapterState, LabState, RequestState
 from metrale_lab.views import sections
 from metrale_lab.views.history import History, Touched
 from metrale_lab.views.protocol import Stamped
@@ -40,6 +40,7 @@ class FrameBuilder:
         self._tables: dict[int, tuple[list[int], int, int]] = {}
         self._nodes: set[int] = set()
         self._requests: set[int] = set()
+        self._said_adapters: list[AdapterState] = []
         self._said_laws: tuple[tuple[str, bool, str], ...] = ()
 
     def absorb(self, events: Iterable[Stamped]) -> None:
@@ -50,7 +51,9 @@ class FrameBuilder:
         """A frame that says everything."""
         self._history.take()
         self._cells = _cells(state)
-        return self._fit(lambda limits: self._key(state, status, limits))
+        frame = self._fit(lambda limits: self._key(state, status, limits))
+        self._say(state, status)
+        return frame
 
     def delta(self, state: LabState, status: Status) -> Frame:
         """A frame that says what changed since the last frame; the first one is a keyframe."""
@@ -58,7 +61,13 @@ class FrameBuilder:
             return self.key(state, status)
         touched = self._history.take()
         changed = self._update_cells(state, touched)
-        return self._fit(lambda limits: self._delta(state, status, touched, changed, limits))
+        frame = self._fit(lambda limits: self._delta(state, status, touched, changed, limits))
+        self._say(state, status)
+        return frame
+
+    def _say(self, state: LabState, status: Status) -> None:
+        """Remember what a frame said and the next need not repeat."""
+        self._said_laws, self._said_adapters = status.laws, list(state.adapters.values())
 
     def _fit(self, build: Callable[[Limits], Frame]) -> Frame:
         before = (dict(self._tables), set(self._nodes), set(self._requests))
@@ -90,8 +99,8 @@ class FrameBuilder:
         sections.pack_ticks(packer, ticks)
         sections.pack_reclaims(packer, list(self._history.reclaims))
         sections.pack_slots(packer, state.slots, list(self._history.moves))
+        sections.pack_adapters(packer, state)
         _pack_laws(packer, status)
-        self._said_laws = status.laws
         shape = {"num_blocks": state.num_blocks, "block_size": state.block_size, "group": group}
         return packer.frame({"kind": "key", **self._header(state, status, said), **shape})
 
@@ -113,9 +122,10 @@ class FrameBuilder:
         sections.pack_reclaims(packer, touched.reclaims[-limits.steps :])
         if touched.slots:
             sections.pack_slots(packer, state.slots, list(self._history.moves))
+        if list(state.adapters.values()) != self._said_adapters:
+            sections.pack_adapters(packer, state)
         if status.laws != self._said_laws:
             _pack_laws(packer, status)
-            self._said_laws = status.laws
         return packer.frame({"kind": "delta", **self._header(state, status, said)})
 
     def _header(self, state: LabState, status: Status, said: list[str]) -> dict[str, Any]:

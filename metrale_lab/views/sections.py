@@ -17,6 +17,8 @@ from metrale_lab.views.wire import Packer
 
 REQUEST_STATES = ("waiting", "prefilling", "running", "parked", "spilled", "finished", "failed")
 NODE_TEXT_CHARS = 32
+ADAPTER_CHARS = 64
+ADAPTERS_KNOWN = 64
 EVICTED_SHOWN = 64
 SLOTS_SHOWN = 512
 SNAPSHOTS_SHOWN = 64
@@ -61,6 +63,23 @@ def pack_nodes(
     packer.add("node.used", "f8", [row.last_access_s for row in rows])
     packer.add_texts("node.text", [text_of(row.tokens)[:NODE_TEXT_CHARS] for row in rows])
     packer.add("node.gone", "i4", list(gone))
+
+
+def pack_adapters(packer: Packer, state: LabState) -> None:
+    """All adapter slots, and what the latest identities are called."""
+    rows = [one for _, one in sorted(state.adapters.items())]
+    packer.add("adapter.slot", "u4", [row.slot for row in rows])
+    packer.add("adapter.generation", "u4", [row.generation for row in rows])
+    packer.add("adapter.identity", "u4", [row.adapter_id for row in rows])
+    packer.add("adapter.users", "u4", [row.users for row in rows])
+    packer.add("adapter.rank", "u4", [row.rank for row in rows])
+    packer.add("adapter.bytes", "f8", [row.nbytes for row in rows])
+    packer.add_texts("adapter.name", [row.name[:ADAPTER_CHARS] for row in rows])
+    packer.add_texts("adapter.state", [row.state for row in rows])
+    known = list(state.adapter_names.items())[-ADAPTERS_KNOWN:]
+    packer.add("known.identity", "u4", [identity for identity, _ in known])
+    packer.add("known.generation", "u4", [generation for _, (_, generation) in known])
+    packer.add_texts("known.name", [name[:ADAPTER_CHARS] for _, (name, _) in known])
 
 
 def pack_requests(packer: Packer, rows: Sequence[RequestState], history: History) -> None:

@@ -39,6 +39,7 @@ PROMISED = {
     "memory": "part; bytes",
     "slots": "slot; state sequence request_id parity bytes",
     "slot_events": "seq_no; t_s kind slot to_slot sequence",
+    "adapters": "slot; name generation state users rank bytes",
     "graphs": "key; rows captures replays capture_ms bytes pinned",
 }
 

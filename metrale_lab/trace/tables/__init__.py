@@ -9,7 +9,7 @@ import pandas as pd
 
 from metrale_lab.arguments import choice
 from metrale_lab.trace.recorder import RecordView
-from metrale_lab.trace.tables import blocks, prefix, requests, slots, steps
+from metrale_lab.trace.tables import adapters, blocks, prefix, requests, slots, steps
 from metrale_lab.trace.tables.schema import Source, Table
 
 TABLES: dict[str, Table] = {
@@ -28,6 +28,7 @@ TABLES: dict[str, Table] = {
         blocks.MEMORY,
         slots.SLOTS,
         slots.SLOT_EVENTS,
+        adapters.ADAPTERS,
         steps.GRAPHS,
     )
 }
@@ -112,6 +113,10 @@ class Frames:
     def slot_events(self) -> pd.DataFrame:
         """Each change of a slot."""
         return self._table("slot_events")
+
+    def adapters(self) -> pd.DataFrame:
+        """Each adapter slot now."""
+        return self._table("adapters")
 
     def graphs(self) -> pd.DataFrame:
         """Each captured step."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from metrale_lab.views.plots.adapters import adapters
 from metrale_lab.views.plots.blocks import block_map, memory, pool_over_time
 from metrale_lab.views.plots.canvas import Picture, montage, png_of
 from metrale_lab.views.plots.checks import graphs, invariants
@@ -22,6 +23,7 @@ from metrale_lab.views.plots.slots import slots
 __all__ = [
     "Picture",
     "Plots",
+    "adapters",
     "block_map",
     "feed_timeline",
     "graphs",
@@ -75,6 +77,10 @@ class Plots:
     def invariants(self, ax: Axes | None = None, **options: Any) -> Axes:
         """Whether the engine is in order."""
         return invariants(self._lab, ax, **options)
+
+    def adapters(self, ax: Axes | None = None, **options: Any) -> Axes:
+        """Which adapters are loaded, who uses them, and what each has cached."""
+        return adapters(self._lab, ax, **options)
 
     def graphs(self, ax: Axes | None = None, **options: Any) -> Axes:
         """Which steps were captured, and how often they were replayed."""

@@ -76,14 +76,25 @@ def prefix_tree(
     for chain in chains:
         _link(ax, look, chain)
     for chain in chains:
-        text = "" if texts is None else drawable(shortened(texts(chain.tokens()), letters))
-        _draw(ax, look, chain, text, letters)
+        adapter = _root_word(state, chain)
+        room = letters - len(adapter)
+        text = "" if texts is None else drawable(shortened(texts(chain.tokens()), room))
+        _draw(ax, look, chain, text, adapter, letters)
     words = (
         (look.blocks["shared"], "in use by a sequence"),
         (look.blocks["cached"], "kept by the cache alone: evictable"),
     )
     legend(ax, look, words)
     return ax
+
+
+def _root_word(state: LabState, chain: Chain) -> str:
+    """The adapter that a first chain belongs to, "" further on and for the base model."""
+    identity = chain.nodes[0].adapter_id
+    if chain.above is not None or not identity:
+        return ""
+    name, generation = state.adapter_names.get(identity, ("adapter", identity))
+    return drawable(f"{shortened(name, 14)}, generation {generation}")
 
 
 def chains_of(state: LabState, leaves: int) -> tuple[list[Chain], int]:
@@ -130,7 +141,7 @@ def _link(ax: Axes, look: Theme, chain: Chain) -> None:
     ax.plot([start, middle, middle, end], rows, color=look.muted, linewidth=1.1, zorder=1)
 
 
-def _draw(ax: Axes, look: Theme, chain: Chain, text: str, letters: int) -> None:
+def _draw(ax: Axes, look: Theme, chain: Chain, text: str, adapter: str, letters: int) -> None:
     paint = look.blocks["shared" if chain.used else "cached"]
     left, top = chain.level * _APART, chain.row - _HIGH / 2
     ax.add_patch(
@@ -151,12 +162,11 @@ def _draw(ax: Axes, look: Theme, chain: Chain, text: str, letters: int) -> None:
     holders = last.ref_count - 1
     use = f"held by {holders}" if holders else "evictable"
     pins = ", pinned" if last.pins else ""
-    adapter = f", adapter {last.adapter_id}" if last.adapter_id else ""
-    facts = (
-        f"{counted(len(chain.nodes), 'block')} to token {last.depth_tokens}, {use}{pins}{adapter}"
-    )
+    facts = f"{counted(len(chain.nodes), 'block')} to token {last.depth_tokens}, {use}{pins}"
     say: dict[str, Any] = {"ha": "left", "va": "center", "zorder": 4, "clip_on": True}
     words = text or f"node {chain.nodes[0].node}"
+    if adapter:
+        words = f"{adapter}: {words}"
     ax.text(left + 0.075, chain.row - 0.16, words, color=look.ink, fontsize=8.5, **say)
     facts = shortened(facts, int(1.35 * letters))
     ax.text(left + 0.075, chain.row + 0.19, facts, color=look.muted, fontsize=6.6, **say)

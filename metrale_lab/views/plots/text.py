@@ -11,6 +11,7 @@ from metrale_lab.counting import counted
 from metrale_lab.trace.recorder import TickRow
 from metrale_lab.trace.state import BLOCK_STATES, LabState
 from metrale_lab.trace.tables import Frames
+from metrale_lab.views.plots.adapters import adapter_word, adapters_text
 from metrale_lab.views.plots.blocks import size_word
 from metrale_lab.views.plots.checks import holding
 from metrale_lab.views.plots.prefix import chains_of, shortened
@@ -75,8 +76,10 @@ def prefix_tree_text(state: LabState, texts: Callable[[Sequence[int]], str] | No
         words = "" if texts is None else f" “{shortened(texts(chain.tokens()), 40)}”"
         last = chain.nodes[-1]
         use = f"held by {last.ref_count - 1}" if chain.used else "evictable"
+        whose = f", of {adapter_word(state, last.adapter_id)}" if last.adapter_id else ""
         rows.append(
-            f"{counted(len(chain.nodes), 'block')} to token {last.depth_tokens},{words} {use}."
+            f"{counted(len(chain.nodes), 'block')} to token {last.depth_tokens},{words} "
+            f"{use}{whose}."
         )
     return _lines(
         f"**Prefix tree**: {counted(len(state.nodes), 'block')} stored, {in_use} in use.", *rows
@@ -219,6 +222,7 @@ _TWINS: dict[str, Callable[[Any], str]] = {
     "requests": lambda source: requests_text(state_of(source)),
     "invariants": lambda source: invariants_text(source.check()),
     "slots": lambda source: slots_text(state_of(source)),
+    "adapters": lambda source: adapters_text(state_of(source)),
     "graphs": lambda source: graphs_text(state_of(source)),
     "pool_over_time": lambda source: pool_over_time_text(source.recorder.history()),
     "latency": lambda source: latency_text(frames_of(source)),

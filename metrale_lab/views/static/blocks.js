@@ -1,6 +1,7 @@
 // Blocks as bytes and in words. Plain functions; no browser needed.
 
 import { counted } from "./layout.js";
+import { adapterWord } from "./names.js";
 
 export const BLOCK_WORDS = ["free", "private", "cached", "shared", "reserved", "held"];
 
@@ -40,7 +41,7 @@ export function describeBlock(state, holders, cell) {
   const node = nodeOf(state, cell);
   if (node) {
     parts.push(`prefix node ${node.id}, ${counted(node.depth, "token")} deep`);
-    if (node.adapter > 0) parts.push(`adapter ${node.adapter}`);
+    if (node.adapter > 0) parts.push(adapterWord(state, node.adapter));
     parts.push(`used ${Math.max(0, state.header.t - node.used).toFixed(1)} s ago`);
   }
   return parts.join(" · ");

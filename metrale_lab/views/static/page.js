@@ -1,6 +1,7 @@
 // The page of one widget: top line, time bar, notices, panels. Drawing happens once per animation
 // frame at most, and only for panels that are open and on the screen.
 
+import { Adapters } from "./adapters.js";
 import { BlockMap } from "./block_map.js";
 import { Controls, ratesText } from "./controls.js";
 import { FeedTimeline } from "./feed_timeline.js";
@@ -22,6 +23,7 @@ const PANELS = {
   memory: Memory,
   reclaims: Reclaims,
   slots: Slots,
+  adapters: Adapters,
   invariants: Invariants,
   controls: Controls,
 };

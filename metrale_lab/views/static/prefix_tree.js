@@ -1,6 +1,7 @@
 // The prefix tree: what is reusable, and who reuses it.
 
 import { counted, pathOf, treeLayout } from "./layout.js";
+import { adapterWord } from "./names.js";
 import { fillBox, inkOn, legendItem, make, say, sized, TextTable } from "./paint.js";
 
 const ROW = 24;
@@ -37,7 +38,7 @@ export class PrefixTree {
     });
     this.table = new TextTable(
       "Nodes of the prefix tree",
-      ["node", "parent", "block", "tokens deep", "references", "pins", "text"],
+      ["node", "parent", "block", "tokens deep", "references", "pins", "adapter", "text"],
       (state) =>
         [...state.nodes.values()].map((node) => [
           node.id,
@@ -46,6 +47,7 @@ export class PrefixTree {
           node.depth,
           node.refs,
           node.pins,
+          adapterWord(state, node.adapter),
           node.text,
         ]),
     );
@@ -132,7 +134,8 @@ export class PrefixTree {
     context.beginPath();
     context.rect(box.x + 2, box.y, w - 4, h);
     context.clip();
-    const text = node.text.replace(/\s+/g, " ").trim() || `node ${node.id}`;
+    const whose = box.level || !node.adapter ? "" : `${adapterWord(this.state, node.adapter)}: `;
+    const text = whose + (node.text.replace(/\s+/g, " ").trim() || `node ${node.id}`);
     const long = Math.min(context.measureText(text).width + 6, w - 6);
     context.fillStyle = paint.colour;
     context.fillRect(box.x + 3, box.y + 2, long, h - 4);
@@ -181,7 +184,7 @@ export class PrefixTree {
       `block ${node.block}`,
       `${counted(node.depth, "token")} deep`,
       users > 0 ? `used by ${counted(users, "sequence")}` : "cache alone",
-      node.adapter > 0 ? `adapter ${node.adapter}` : "base model",
+      adapterWord(this.state, node.adapter),
       `used ${ago} s ago`,
       JSON.stringify(node.text),
     ].join(" · ");

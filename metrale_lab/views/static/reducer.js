@@ -27,6 +27,8 @@ function fromKey(frame, before) {
     sequences: new Map(),
     nodes: new Map(),
     requests: new Map(),
+    adapters: [],
+    adapterNames: new Map(),
     steps: [],
     ticks: [],
     flying: [],
@@ -57,6 +59,7 @@ export function applyFrame(state, frame) {
   state.header = frame.header;
   applySequences(state, frame);
   applyNodes(state, frame);
+  applyAdapters(state, frame);
   applyRequests(state, frame);
   applySteps(state, frame);
   applyReclaims(state, frame);
@@ -121,6 +124,23 @@ function applyNodes(state, frame) {
       used: used[i],
       text: texts[i],
     }),
+  );
+}
+
+const ADAPTER_NUMBERS = ["slot", "generation", "identity", "users", "rank", "bytes"];
+
+/** All slots and the names of identities; a frame without them keeps those before. */
+function applyAdapters(state, frame) {
+  const rows = records(frame, "adapter.", ADAPTER_NUMBERS);
+  if (!rows.length) return;
+  const [names, states] = ["name", "state"].map((name) => textsOf(frame, "adapter." + name));
+  state.adapters = rows.map((row, i) => ({ ...row, name: names[i], state: states[i] }));
+  const known = textsOf(frame, "known.name");
+  state.adapterNames = new Map(
+    records(frame, "known.", ["identity", "generation"]).map((row, i) => [
+      row.identity,
+      { name: known[i], generation: row.generation },
+    ]),
   );
 }
 
