@@ -3,6 +3,8 @@
 import pytest
 import torch
 from metrale_kernels import (
+    causal_conv_step,
+    gated_delta_step,
     masked_argmax,
     paged_decode_attention,
     rms_norm,
@@ -120,6 +122,54 @@ def test_draw(monkeypatch):
         assert sample.draw(weights, numbers).tolist() == places
     almost = torch.full((2,), 1 - 2**-53, dtype=torch.float64)
     assert sample.draw(weights, almost).tolist() == [4, 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("key_heads", "heads", "a", "b"), [(1, 1, 4, 4), (2, 6, 24, 40), (2, 2, 64, 64)]
+)
+def test_gated_delta_step(key_heads, heads, a, b, dtype):
+    qk, v = torch.randn(3, 2, key_heads, a).to(dtype), torch.randn(3, heads, b).to(dtype)
+    log_decay, strength = -torch.rand(3, heads), torch.rand(3, heads).to(dtype)
+    mine = torch.randn(9, heads, a, b)
+    reference, read, write = mine.clone(), torch.tensor([0, 4, 7]), torch.tensor([1, 3, 8])
+    rest = (read, write)
+    out = gated_delta_step.gated_delta_step(qk, v, log_decay, strength, mine, *rest)
+    expected = ops.gated_delta_step(qk, v, log_decay, strength, reference, *rest)
+    close(out, expected, dtype)
+    close(mine, reference, torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("kernel", "biased"), [(4, True), (2, False), (3, True)])
+def test_causal_conv_step_over_several_stretches(kernel, biased, dtype, monkeypatch):
+    monkeypatch.setattr(causal_conv_step, "BLOCK", 16)
+    x = torch.randn(3, 90).to(dtype)[:, 40:]
+    mine, weight = torch.randn(9, 50, kernel - 1).to(dtype), torch.randn(50, kernel).to(dtype)
+    reference, read, write = mine.clone(), torch.tensor([0, 4, 7]), torch.tensor([1, 3, 8])
+    rest = (read, write, weight, torch.randn(50).to(dtype) if biased else None)
+    out = causal_conv_step.causal_conv_step(x, mine, *rest)
+    close(out, ops.causal_conv_step(x, reference, *rest), dtype)
+    assert torch.equal(mine, reference)
+
+
+def test_steps_refuse_a_strided_pool():
+    one = torch.tensor([0])
+    pool = torch.zeros(2, 4, 2, 3).transpose(0, 1)
+    with pytest.raises(ValueError, match="contiguous"):
+        gated_delta_step.gated_delta_step(
+            torch.ones(1, 2, 2, 2),
+            torch.ones(1, 2, 3),
+            torch.ones(1, 2),
+            torch.ones(1, 2),
+            pool[None],
+            one,
+            one,
+        )
+    with pytest.raises(ValueError, match="contiguous"):
+        causal_conv_step.causal_conv_step(
+            torch.ones(1, 2), pool[:, 0], one, one, torch.ones(2, 3), None
+        )
 
 
 def test_the_operations_run_the_kernels_when_asked(monkeypatch):

@@ -7,6 +7,8 @@ import sys
 
 import triton
 from metrale_kernels import (
+    causal_conv_step,
+    gated_delta_step,
     masked_argmax,
     paged_decode_attention,
     rms_norm,
@@ -23,6 +25,24 @@ from tests.kernels.offsets import narrow_products
 
 FLOAT, LONG = f"*{sys.argv[2]}", "*i64"
 KERNELS = [
+    (
+        causal_conv_step.causal_conv_step_kernel,
+        {
+            **dict.fromkeys(("x", "pool", "weight", "bias", "out"), FLOAT),
+            **dict.fromkeys(("read", "write"), LONG),
+        },
+        {"KERNEL": 4, "HAS_BIAS": True, "BLOCK": causal_conv_step.BLOCK},
+    ),
+    (
+        gated_delta_step.gated_delta_step_kernel,
+        {
+            **dict.fromkeys(("qk", "v", "strength", "out"), FLOAT),
+            **dict.fromkeys(("log_decay", "pool"), "*fp32"),
+            **dict.fromkeys(("read", "write"), LONG),
+            "scale": "fp32",
+        },
+        {"A": 64, "PADDED_A": 64, "B": 64, "COLUMNS": gated_delta_step.COLUMNS},
+    ),
     (
         masked_argmax.masked_argmax_kernel,
         {"logits": FLOAT, "masks": LONG, "out": LONG},
