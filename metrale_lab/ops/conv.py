@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn.functional import conv1d, silu
 
+from metrale_lab.device.choice import runs_kernels
 from metrale_lab.ops.script import scripted
 
 
@@ -42,6 +43,10 @@ def causal_conv_step(
     read, write : int64 `[rows]`, cells of the row's window before and after the token
     weight, bias : as in `causal_conv`
     """
+    if runs_kernels(x.device.type):
+        from metrale_kernels.causal_conv_step import causal_conv_step as kernel
+
+        return kernel(x, pool, read, write, weight, bias)
     return _causal_conv_step(x, pool, read, write, weight, bias)
 
 

@@ -17,6 +17,7 @@ import math
 
 import torch
 
+from metrale_lab.device.choice import runs_kernels
 from metrale_lab.ops.script import scripted
 
 CHUNK = 64  # tokens; more would make the triangular system the larger part of the work
@@ -61,6 +62,10 @@ def gated_delta_step(
     pool : float32 `[cells, value_heads, key_dim, value_dim]`, written in place
     read, write : int64 `[rows]`, cells of the row's state before and after the token
     """
+    if runs_kernels(v.device.type):
+        from metrale_kernels.gated_delta_step import gated_delta_step as kernel
+
+        return kernel(qk, v, log_decay, strength, pool, read, write)
     return _step(qk, v, log_decay, strength, pool, read, write)
 
 

@@ -168,7 +168,7 @@ def test_steps_refuse_a_strided_pool():
         )
     with pytest.raises(ValueError, match="contiguous"):
         causal_conv_step.causal_conv_step(
-            torch.ones(1, 2), pool[:, 0], one, one, torch.ones(2, 3), None
+            torch.ones(1, 2), pool[:, :, 0], one, one, torch.ones(2, 3), None
         )
 
 

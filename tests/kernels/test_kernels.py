@@ -46,11 +46,12 @@ def test_interpreted_kernels_equal_their_torch_twins():
 
 
 def test_the_engine_runs_on_interpreted_kernels():
-    """Against transformers, with run-ahead, and with draws."""
+    """Against transformers, with run-ahead, with draws, and with a hybrid."""
     run(
         *("-m", "pytest", "-q", "-p", "no:cacheprovider"),
         *("tests/engine/test_oracle.py", "tests/engine/test_feed.py"),
-        *("-k", "greedy and llama or over_run or draw_depends or masked_ids"),
+        "tests/engine/test_hybrid_oracle.py",
+        *("-k", "greedy and llama or over_run or draw_depends or masked_ids or feed_each_other"),
         METRALE_OPS="triton",
         TRITON_INTERPRET="1",
     )
