@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from metrale_lab import ops
+from metrale_lab.ops.delta import naive_gated_delta
 
 TOLERANCE = 1e-4
 
@@ -81,6 +82,35 @@ def _paged_prefill_attention() -> None:
         _close(found[row], weights @ values[:seen])
 
 
+def _causal_conv() -> None:
+    x, window, weight = _values(5, 3), _values(3, 2), _values(3, 3) + 1
+    found, after = ops.causal_conv(x, window, weight, None)
+    inputs = torch.cat((window.T, x))
+    sums = torch.stack([(inputs[at : at + 3] * weight.T).sum(0) for at in range(5)])
+    _close(found, sums * torch.sigmoid(sums))
+    _close(after, x[-2:].T)
+    pool = torch.stack((window, window + 1, window + 2))
+    step = ops.causal_conv_step(x[:1], pool, torch.tensor([0]), torch.tensor([2]), weight, None)
+    _close(step[0], found[0])
+    _close(pool, torch.stack((window, window + 1, inputs[1:3].T)))
+
+
+def _gated_delta() -> None:
+    qk, v, state = _values(3, 2, 1, 4), _values(3, 2, 3), _values(2, 4, 3)
+    log_decay, strength = -_values(3, 2).abs(), _values(3, 2).abs()
+    given = (qk, v, log_decay, strength)
+    expected, after = naive_gated_delta(*given, state)
+    found, end = ops.gated_delta(*given, state)
+    _close(found, expected)
+    _close(end, after)
+    pool = torch.stack((state, torch.zeros_like(state)))
+    for token in range(3):
+        cells = torch.tensor([token % 2]), torch.tensor([1 - token % 2])
+        row = ops.gated_delta_step(*(one[token : token + 1] for one in given), pool, *cells)
+        _close(row[0], expected[token])
+    _close(pool[1], after)
+
+
 def _masked_argmax() -> None:
     nan, inf = float("nan"), float("inf")
     rows = torch.tensor([[1.0, 3, 3, 2], [nan, 1, inf, 0], [-inf, -inf, -inf, -inf], [9, 8, 7, 6]])
@@ -116,6 +146,8 @@ SELF_TESTS: dict[str, Callable[[], None]] = {
     "write_kv": _write_kv,
     "paged_decode_attention": _paged_decode_attention,
     "paged_prefill_attention": _paged_prefill_attention,
+    "causal_conv": _causal_conv,
+    "gated_delta": _gated_delta,
     "masked_argmax": _masked_argmax,
     "sample": _sample,
 }
