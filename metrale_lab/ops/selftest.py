@@ -106,7 +106,8 @@ def _gated_delta() -> None:
     pool = torch.stack((state, torch.zeros_like(state)))
     for token in range(3):
         cells = torch.tensor([token % 2]), torch.tensor([1 - token % 2])
-        row = ops.gated_delta_step(*(one[token : token + 1] for one in given), pool, *cells)
+        one, two, three, four = (each[token : token + 1] for each in given)
+        row = ops.gated_delta_step(one, two, three, four, pool, *cells)
         _close(row[0], expected[token])
     _close(pool[1], after)
 
