@@ -8,6 +8,7 @@ _OF_EACH = "names an adapter's empty prefix: negative, and another for each adap
 _SET_LATER = "the tree sets it on each node that it grows; a root's is not read"
 _BOUND = "a bound of memory, chosen by size alone"
 _MORE_SLOTS = "only an attribute that nobody sets could tell"
+_DEPTH = "the one reader asks whether it is at least 2"
 _NO_POLLS = "as few polls as 0"
 _ONE_BLOCK = "a sequence takes one block between two launches, and none when asked again"
 _IDENTITY = "small numbers and literals are the same objects in CPython"
