@@ -56,5 +56,5 @@ def _mix(
     mixer, number = layer.mixer, layer.number
     if isinstance(mixer, DeltaWeights):
         assert step.memory is not None  # a hybrid's steps bring it
-        return gated_delta(x, mixer, spec, step.memory.of(number))
+        return gated_delta(x, mixer, spec, step.memory.of(number), lora)
     return attention(x, mixer, spec, step, k[number], v[number], lora)

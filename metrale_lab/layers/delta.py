@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import linear, softplus
 
 from metrale_lab import ops
+from metrale_lab.layers.lora import LayerLora, adapted
 from metrale_lab.layers.memory import LayerMemory
 from metrale_lab.layers.weights import DeltaWeights
 
@@ -16,7 +17,13 @@ if TYPE_CHECKING:
     from metrale_lab.weights.spec import ModelSpec
 
 
-def gated_delta(x: Tensor, weights: DeltaWeights, spec: ModelSpec, memory: LayerMemory) -> Tensor:
+def gated_delta(
+    x: Tensor,
+    weights: DeltaWeights,
+    spec: ModelSpec,
+    memory: LayerMemory,
+    lora: LayerLora | None = None,
+) -> Tensor:
     """Convolve queries, keys and values, run them through the state, norm and gate the result.
 
     `x` is `[tokens, hidden]`, normalised; so is the result.
@@ -27,7 +34,8 @@ def gated_delta(x: Tensor, weights: DeltaWeights, spec: ModelSpec, memory: Layer
     sizes = spec.linear
     assert sizes is not None
     parts = [sizes.channels, sizes.value_width, sizes.value_heads, sizes.value_heads]
-    mixed, gate, strength, decay = torch.split(linear(x, weights.joined), parts, dim=-1)
+    joined = adapted(linear(x, weights.joined), x, lora, "delta")
+    mixed, gate, strength, decay = torch.split(joined, parts, dim=-1)
     mixed = memory.convolve(mixed, weights.conv, None)
     keys, values = torch.split(mixed, [2 * sizes.key_width, sizes.value_width], dim=-1)
     out = memory.gated_delta(
@@ -38,4 +46,5 @@ def gated_delta(x: Tensor, weights: DeltaWeights, spec: ModelSpec, memory: Layer
     )
     gate = gate.reshape(-1, sizes.value_heads, sizes.value_dim)
     out = ops.gated_rms_norm(out, gate, weights.norm, spec.rms_norm_eps)
-    return linear(out.flatten(1), weights.out)
+    merged = out.flatten(1)
+    return adapted(linear(merged, weights.out), merged, lora, "delta_out")

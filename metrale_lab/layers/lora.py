@@ -14,6 +14,8 @@ PRODUCTS: dict[str, tuple[str, ...]] = {
     "o": ("o",),
     "gate_up": ("gate", "up"),
     "down": ("down",),
+    "delta": ("delta_qkv", "delta_z", "delta_b", "delta_a"),
+    "delta_out": ("delta_out",),
 }
 
 

@@ -16,7 +16,10 @@ from metrale_lab.weights.folder_names import FileTensor, file_tensor
 from metrale_lab.weights.peft_config import PeftConfig, read_peft_config
 from metrale_lab.weights.spec import ModelSpec
 
-PROJECTIONS = ("q", "q_gate", "k", "v", "o", "gate", "up", "down")
+PROJECTIONS = (
+    *("q", "q_gate", "k", "v", "o", "gate", "up", "down"),
+    *("delta_qkv", "delta_z", "delta_b", "delta_a", "delta_out"),
+)
 _FILE = "adapter_model.safetensors"
 _ROOT = "base_model.model."
 _DTYPES = ("F32", "F16", "BF16")

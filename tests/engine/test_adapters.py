@@ -9,14 +9,28 @@ from metrale_lab.errors import AdapterError, InvalidRequest, ThreadNotBound
 from metrale_lab.trace.events import AdapterEvent, BlockEvent, MemoryPart, PrefixLookup
 from metrale_lab.weights import load_model
 from tests.engine.kit import best, opened, prompt
-from tests.lora_folders import ATTENTION, MLP, adapted_logits, adapted_model, greedy, make_adapter
-from tests.tiny_models import ARCHITECTURES, make_folder
+from tests.lora_folders import (
+    ATTENTION,
+    DELTA,
+    MLP,
+    adapted_logits,
+    adapted_model,
+    greedy,
+    make_adapter,
+)
+from tests.tiny_models import ARCHITECTURES, HYBRIDS, make_folder
 
 BOUND = 2e-4  # float32: scores of a few units, sums in another order
 ADAPTERS = {
-    "all": {"r": 3, "lora_alpha": 9},
+    "all": {"r": 3, "lora_alpha": 9, "target_modules": "all-linear"},
     "rs": {"r": 9, "use_rslora": True, "target_modules": ATTENTION},
     "mlp": {"r": 2, "target_modules": MLP, "layers_to_transform": [1]},
+}
+
+OF_A_HYBRID = {
+    "all": ADAPTERS["all"],
+    "rs": {"r": 9, "use_rslora": True, "target_modules": [*DELTA, "q_proj"]},
+    "mlp": {"r": 2, "target_modules": [*MLP, "in_proj_b"], "layers_to_transform": [1, 2]},
 }
 
 
@@ -28,7 +42,9 @@ class Bench:
         self.loaded = load_model(self.base)
         self.paths = {None: None} | {
             name: make_adapter(self.base, path / name, seed=number, **options)
-            for number, (name, options) in enumerate(ADAPTERS.items())
+            for number, (name, options) in enumerate(
+                (OF_A_HYBRID if architecture in HYBRIDS else ADAPTERS).items()
+            )
         }
 
     def logits(self, name, ids):
@@ -40,7 +56,7 @@ class Bench:
         }
 
 
-@pytest.fixture(scope="module", params=ARCHITECTURES)
+@pytest.fixture(scope="module", params=[*ARCHITECTURES, *HYBRIDS])
 def bench(request, tmp_path_factory):
     return Bench(tmp_path_factory.mktemp(request.param), request.param)
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { adapterLines, adapterWord } from "../../metrale_lab/views/static/names.js";
+import { adapterLabel, adapterLines, adapterWord } from "../../metrale_lab/views/static/names.js";
 import { applyFrame } from "../../metrale_lab/views/static/reducer.js";
 import { deltaFrame, keyFrame } from "./make_frame.mjs";
 
@@ -35,6 +35,7 @@ test("identities have the name and generation that they were loaded under", () =
   assert.equal(adapterWord(state, 0), "base model");
   assert.equal(adapterWord(state, 2), "größer, generation 1");
   assert.equal(adapterWord(state, 9), "adapter 9");
+  assert.deepEqual([0, 2, 9].map((one) => adapterLabel(state, one)), ["", "größer #1: ", "adapter 9: "]);
 });
 
 test("a frame that says nothing of adapters keeps them", () => {

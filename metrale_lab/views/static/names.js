@@ -7,6 +7,13 @@ export function adapterWord(state, identity) {
   return known ? `${known.name}, generation ${known.generation}` : `adapter ${identity}`;
 }
 
+/** The same in a few letters, for the beginning of a label: "poet #2: "; "" for the base model. */
+export function adapterLabel(state, identity) {
+  const known = state.adapterNames.get(identity);
+  if (!identity) return "";
+  return known ? `${known.name} #${known.generation}: ` : `adapter ${identity}: `;
+}
+
 /** One line per adapter: the base model, what is loaded, and what only the cache still knows. */
 export function adapterLines(state) {
   if (!state.adapters.length) return [];

@@ -1,7 +1,7 @@
 // The prefix tree: what is reusable, and who reuses it.
 
 import { counted, pathOf, treeLayout } from "./layout.js";
-import { adapterWord } from "./names.js";
+import { adapterLabel, adapterWord } from "./names.js";
 import { fillBox, inkOn, legendItem, make, say, sized, TextTable } from "./paint.js";
 
 const ROW = 24;
@@ -134,7 +134,7 @@ export class PrefixTree {
     context.beginPath();
     context.rect(box.x + 2, box.y, w - 4, h);
     context.clip();
-    const whose = box.level || !node.adapter ? "" : `${adapterWord(this.state, node.adapter)}: `;
+    const whose = box.level ? "" : adapterLabel(this.state, node.adapter);
     const text = whose + (node.text.replace(/\s+/g, " ").trim() || `node ${node.id}`);
     const long = Math.min(context.measureText(text).width + 6, w - 6);
     context.fillStyle = paint.colour;
