@@ -1,4 +1,4 @@
-"""Adapters through a whole lab: the texts of PEFT in every way, and a lab that bad folders spare."""
+"""Adapters through a whole lab: the texts of PEFT in every way; bad folders change nothing."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ class Bench:
 
     def __init__(self, path: Path, architecture: str) -> None:
         self.base = make_folder(path / "base", architecture)
+        self.attends = architecture not in HYBRIDS
         hybrid = {"rs": {"target_modules": [*DELTA, "q_proj"]}} if architecture in HYBRIDS else {}
         self.paths = {
             name: make_adapter(self.base, path / name, seed=seed, **options | hybrid.get(name, {}))
@@ -83,7 +84,8 @@ def test_eight_mixed_rows_write_what_peft_writes(bench: Bench, scheduler: str, c
         assert [list(one.token_ids) for one in cold] == expected
         assert [list(one.token_ids) for one in warm] == expected
         assert [one.cached_tokens for one in cold] == [0] * 8
-        assert [one.cached_tokens for one in warm] == [16] * 8
+        if bench.attends:
+            assert [one.cached_tokens for one in warm] == [16] * 8
         assert lab.frames.feed()["rows"].max() == 8
         for name in NAMES:
             assert list(ask(lab, name, 1).result(60).token_ids) == bench.expected[name][1]
@@ -186,18 +188,21 @@ def test_a_closed_lab_loads_nothing() -> None:
 
 
 def test_adapters_come_and_go_while_requests_run() -> None:
-    """Loads, reloads and unloads from this thread; each text is that of what its request found."""
+    """Steps are in flight at each load; each text is that of what its request found."""
     with scripted_lab(max_batch=4, completion="lag") as lab:
         requests, oracles = [], []
+        lab.pause()
         for number in range(12):
             name, path = f"a{number % 3}", f"folder {number}"
             lab.load_adapter(name, path)
             request = lab.submit("onceuponatime", adapter=name, max_tokens=30)
             while request.state == "waiting":  # what a name stands for is settled at admission
-                request._changed.acquire()
-                request._changed.release()
+                lab.step()
             requests.append(request)
             oracles.append(Oracle(adapters={name: path}))
+            if number % 4 == 3:
+                lab.unload_adapter(name)
+        lab.resume()
         for request, oracle in zip(requests, oracles, strict=True):
             result = request.result(60)
             assert result.token_ids == oracle.generate(request.spec)[0]
