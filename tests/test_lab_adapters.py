@@ -74,7 +74,7 @@ def all_at_once(lab: Lab) -> list[Any]:
 
 
 @pytest.mark.parametrize("scheduler", ["sync", "async"])
-@pytest.mark.parametrize("chunk", [0, 8])
+@pytest.mark.parametrize("chunk", [0, 16])
 def test_eight_mixed_rows_write_what_peft_writes(bench: Bench, scheduler: str, chunk: int) -> None:
     """Cold, then warm from the cache of the first round; alone in the end."""
     with bench.open(scheduler=scheduler, max_prefill_tokens=chunk, poison=True) as lab:
