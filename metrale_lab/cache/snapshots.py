@@ -19,6 +19,7 @@ class Snapshot:
     node: int = NONE  # prefix node that ends here, as far as one is stored
     holders: int = 0  # live sequences that were restored from it
     stamp: int = NONE  # number of the operation that used it last
+    written: bool = False  # the copy ran; it is skipped when work before it on the device failed
 
     @property
     def depth(self) -> int:
@@ -136,6 +137,12 @@ class SnapshotIndex:
         self._shelves.setdefault((place.adapter_id, place.depth), []).append(place)
         self._touch(place)
         self._tell("save", place, sequence)
+
+    def discard(self, snapshot: Snapshot) -> None:
+        """A stored snapshot was never written: nobody may find it."""
+        assert not snapshot.holders, f"discard: a sequence holds snapshot {snapshot.number}"
+        self._remove(snapshot)
+        self._tell("evict", snapshot, NONE)
 
     def withdraw(self, place: Snapshot) -> None:
         """The copy failed: the place is free again."""

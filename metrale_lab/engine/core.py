@@ -172,6 +172,9 @@ class TransformerCore:
             seq.held_nodes += self.allocator.insert(
                 seq.id, tokens, table, seq.held_nodes, seq.adapter_id, cause
             )
+            if len(self.snapshots):  # of blocks that were evicted and are computed again
+                nodes = self.tree.peek(tokens, seq.adapter_id).nodes
+                self.snapshots.link(tokens, nodes, seq.adapter_id)
 
     def _advance(self, seq: SequenceState, tokens: list[int]) -> None:
         """The tokens are written: the host's tokens and length change together."""

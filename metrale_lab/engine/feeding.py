@@ -17,15 +17,15 @@ from metrale_lab.engine.checks import (
     checked_rows,
     count,
 )
-from metrale_lab.engine.core import TransformerCore
 from metrale_lab.engine.feed import FeedRow, FeedSource, HostToken, Logits, RowDraw, RowMask
 from metrale_lab.engine.logits import StepLogits
 from metrale_lab.engine.sequence import SequenceState
+from metrale_lab.engine.states import TransformerStates
 from metrale_lab.engine.traits import ModelDeviceFeed
 from metrale_lab.errors import InvalidRequest
 
 
-class TransformerFeed(TransformerCore, ModelDeviceFeed):
+class TransformerFeed(TransformerStates, ModelDeviceFeed):
     """Launches steps ahead of the host, and the reservations that they need.
 
     Attributes
@@ -53,7 +53,8 @@ class TransformerFeed(TransformerCore, ModelDeviceFeed):
                 )
         cells = [self._cell(source) for source in sources]
         ids = [0 if isinstance(one, FeedRow) else self._host_id(one.token_id) for one in sources]
-        logits = self.steps.decode.launch(ids, cells, seqs, self._on(stream))
+        self._roll(seqs, self._on(stream))
+        logits = self.steps.decode.launch(ids, cells, seqs, stream)
         self.steps.graphs.pin(logits.key)
         return logits
 
@@ -86,7 +87,7 @@ class TransformerFeed(TransformerCore, ModelDeviceFeed):
     def release_decode_blocks(self, seq: SequenceState, blocks: int) -> None:
         self._enter()
         blocks = integer("blocks", blocks)
-        written = -(-self._owned(seq).seq_len // self.block_size)
+        written = -(-max(self._owned(seq).seq_len, seq.cached_prefix_tokens) // self.block_size)
         spare = len(seq.block_table) - written
         if not 0 <= blocks <= spare:
             raise InvalidRequest(

@@ -1,22 +1,23 @@
-"""The forward trait of a dense transformer: prefix lookup, prefill, decode."""
+"""The forward trait of a transformer: prefix lookup, prefill, decode."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from metrale_lab.cache.snapshots import Snapshot
 from metrale_lab.device.base import Event, Stream
-from metrale_lab.engine.adapters import TransformerAdapters
 from metrale_lab.engine.checks import check_batch, check_room, checked_ids
 from metrale_lab.engine.feed import Logits
 from metrale_lab.engine.logits import StepLogits
 from metrale_lab.engine.sequence import SequenceState
+from metrale_lab.engine.states import TransformerStates
 from metrale_lab.engine.traits import ModelForward
 from metrale_lab.errors import InvalidRequest
-from metrale_lab.trace.events import PrefixLookup, SequenceAdvanced
+from metrale_lab.trace.events import NONE, PrefixLookup, SequenceAdvanced
 
 
-class TransformerForward(TransformerAdapters, ModelForward):
+class TransformerForward(TransformerStates, ModelForward):
     """Runs prompts and batches; a call that fails leaves its sequences as they were."""
 
     def create_event(self) -> Event:
@@ -33,8 +34,9 @@ class TransformerForward(TransformerAdapters, ModelForward):
         self._enter()
         tokens = checked_ids(prompt, self.vocab_size)
         if self._is_fresh(self._owned(seq)):
-            return self._attach_prefix(tokens, seq, needs_logits, resumed)
-        found = seq.cached_prefix_tokens
+            with self._undone_on_failure(seq):
+                return self._attach_prefix(tokens, seq, needs_logits, resumed)
+        found = seq.reused_prefix_tokens
         if not (seq.lookup_done and seq.seq_len == found and seq.tokens == tokens[:found]):
             raise InvalidRequest(
                 f"{seq!r} is not fresh: it has processed tokens, or looked up another prompt. "
@@ -55,11 +57,13 @@ class TransformerForward(TransformerAdapters, ModelForward):
             if self._is_fresh(seq):
                 ids = ids[self._attach_prefix(ids, seq, needs_logits=True) :]
             self._grow(seq, seq.seq_len + len(ids), "prefill", chosen)
-            logits = self.steps.prefill.launch(ids, seq, chosen)
-            self._settle_if(stream is None, logits, chosen)
+            with self._saving(seq, ids, chosen) as places:
+                logits = self._launch_prompt(ids, seq, places, chosen)
+                self._settle_if(stream is None, logits, chosen)
         self._advance(seq, ids)
         seq.prompt_len = seq.seq_len
         self._store_prefix(seq, "prefill")
+        self._publish(seq, places)
         return logits
 
     def decode_batch(
@@ -78,10 +82,32 @@ class TransformerForward(TransformerAdapters, ModelForward):
             for seq in seqs:
                 self._bind_adapter(seq)
                 self._grow(seq, seq.seq_len + 1, "decode", chosen)
+            self._roll(seqs, chosen)
             logits = self.steps.decode.launch(ids, [-1] * len(ids), seqs, chosen)
             self._settle_if(stream is None, logits, chosen)
         for token, seq in zip(ids, seqs, strict=True):
             self._advance(seq, [token])
+        return logits
+
+    def _launch_prompt(
+        self,
+        ids: list[int],
+        seq: SequenceState,
+        places: Sequence[Snapshot],
+        stream: Stream,
+    ) -> StepLogits:
+        """Launch prompt tokens, cut where a state is saved; the scores of the last one."""
+        start, end = seq.seq_len, seq.seq_len + len(ids)
+        slot, logits = seq.slot_idx, None
+        for place in places:
+            logits = None  # nobody asks for these: the next launch need not keep them
+            logits = self.steps.prefill.launch(ids[: place.depth - start], seq, start, stream)
+            assert slot is not None
+            self.steps.snapshots.enqueue_save(slot, place.depth % 2, place, stream)
+            ids, start = ids[place.depth - start :], place.depth
+        if start < end or logits is None:
+            logits = None
+            logits = self.steps.prefill.launch(ids, seq, start, stream)
         return logits
 
     def _is_fresh(self, seq: SequenceState) -> bool:
@@ -94,20 +120,28 @@ class TransformerForward(TransformerAdapters, ModelForward):
         limit = len(prompt) - 1 if needs_logits else len(prompt)
         self._bind_adapter(seq)
         seq.lookup_done = True
-        if self.tree is None or self.holds_state:  # a state without a snapshot cannot be resumed
+        if self.tree is None:
             self._report_lookup(prompt, seq, "caching_off", ())
             return 0
-        wanted = prompt[: max(limit, 0)]
-        match = self.tree.lookup(wanted, seq.adapter_id, resumed=resumed or not needs_logits)
+        match = self.tree.lookup(
+            prompt[: max(limit, 0)], seq.adapter_id, resumed=resumed or not needs_logits
+        )
         seq.held_nodes = list(match.nodes)
         self.allocator.attach(seq.id, match)
         seq.block_table = list(match.blocks)
-        seq.cached_prefix_tokens = seq.reused_prefix_tokens = match.tokens
-        reason = self.tree.explain_miss(prompt, match.tokens, seq.adapter_id, limit)
+        seq.cached_prefix_tokens = found = match.tokens
+        if self.holds_state:
+            found = self._restore_state(seq, prompt[: match.tokens])
+            last = max(limit, 0) // self.block_size * self.block_size
+            seq.save_at = tuple(sorted({match.tokens, last} - {found}))
+        seq.reused_prefix_tokens = found
+        reason = "no_snapshot"
+        if found == match.tokens:
+            reason = self.tree.explain_miss(prompt, match.tokens, seq.adapter_id, limit)
         self._report_lookup(prompt, seq, reason, match.nodes)
-        if match.tokens:
-            self._advance(seq, prompt[: match.tokens])
-        return match.tokens
+        if found:
+            self._advance(seq, prompt[:found])
+        return found
 
     def _report_lookup(
         self, prompt: list[int], seq: SequenceState, reason: str, nodes: tuple[int, ...]
@@ -120,7 +154,7 @@ class TransformerForward(TransformerAdapters, ModelForward):
                 matched_tokens=seq.cached_prefix_tokens,
                 reused_tokens=seq.reused_prefix_tokens,
                 miss_reason=reason,
-                snapshot_depth=0,
+                snapshot_depth=seq.reused_prefix_tokens if self.holds_state else NONE,
                 nodes=nodes,
             )
         )
@@ -152,6 +186,8 @@ class TransformerForward(TransformerAdapters, ModelForward):
 
     def _detach_prefix(self, seq: SequenceState) -> None:
         """Make a sequence fresh again whose prefix was attached and never continued."""
+        if self.holds_state:
+            self._forget_state(seq)
         self.allocator.release_nodes(seq.held_nodes)
         seq.held_nodes, seq.tokens = [], []
         seq.seq_len = seq.cached_prefix_tokens = seq.reused_prefix_tokens = 0

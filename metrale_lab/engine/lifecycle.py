@@ -1,4 +1,4 @@
-"""The lifecycle trait of a dense transformer: sequences, their slots and their blocks."""
+"""The lifecycle trait of a transformer: sequences, their slots and their blocks."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from functools import partial
 
 from metrale_lab.arguments import instance, integer
-from metrale_lab.engine.adapters import TransformerAdapters
 from metrale_lab.engine.checks import checked_ids
 from metrale_lab.engine.ending import attempt_each
 from metrale_lab.engine.feed import PrefixReclaim
 from metrale_lab.engine.sequence import SequenceState
+from metrale_lab.engine.states import TransformerStates
 from metrale_lab.engine.traits import ModelLifecycle
 from metrale_lab.errors import EngineBusy
 from metrale_lab.trace.events import Observer, SequenceClosed, SequenceOpened
 
 
-class TransformerLifecycle(TransformerAdapters, ModelLifecycle):
+class TransformerLifecycle(TransformerStates, ModelLifecycle):
     """Opens, moves, caches and frees sequences. Swapping is not offered (the trait's defaults)."""
 
     def bind_gpu_to_thread(self) -> None:
@@ -30,12 +30,13 @@ class TransformerLifecycle(TransformerAdapters, ModelLifecycle):
         return self._open(integer("budget_tokens", budget_tokens))
 
     def cache_sequence(self, seq: SequenceState) -> None:
-        """Offer the sequence's full blocks to the prefix cache.
+        """Offer the sequence's full blocks to the prefix cache, and a hybrid's state at their end.
 
         Only committed tokens count: what a launched and unvalidated step writes lies past them.
         """
         self._enter()
         self._store_prefix(self._owned(seq), "decode")
+        self._save_last_boundary(seq)
 
     def free_sequence(self, seq: SequenceState) -> None:
         self._enter()
@@ -44,6 +45,7 @@ class TransformerLifecycle(TransformerAdapters, ModelLifecycle):
         self._owned(seq)
         self._empty_slot(seq)
         seq.slot.release()
+        self._release_snapshot(seq)
         self._unbind_adapter(seq)
         self.allocator.release_nodes(seq.held_nodes)
         seq.held_nodes = []
@@ -115,6 +117,7 @@ class TransformerLifecycle(TransformerAdapters, ModelLifecycle):
         """Empty the prefix cache. EngineBusy while a sequence uses it."""
         self._enter()
         self.allocator.drop_cache()
+        self.snapshots.drop()
 
     def reset_ids(self) -> None:
         """Start again with sequence 0 and block 0. EngineBusy while sequences live."""
@@ -125,6 +128,7 @@ class TransformerLifecycle(TransformerAdapters, ModelLifecycle):
             )
         self.allocator.reset()
         self.slots.reset()
+        self.snapshots.drop()
         self.snapshots.reset()
         self._next_id = 0
 
@@ -157,6 +161,7 @@ class TransformerLifecycle(TransformerAdapters, ModelLifecycle):
                     ("waiting for the device", self._last_stream.synchronize),
                     *(("freeing a sequence", partial(self.free_sequence, seq)) for seq in live),
                     ("emptying the cache", self.allocator.reset),
+                    ("emptying the snapshots", self.snapshots.drop),
                     ("emptying the adapter slots", self.adapters.reset),
                     ("closing the stream", self._stream.close),
                     ("dropping captures and staging memory", self._steps.close),

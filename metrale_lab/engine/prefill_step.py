@@ -52,9 +52,12 @@ class PrefillStep:
             make_harmless=self._make_harmless,
         )
 
-    def launch(self, tokens: Sequence[int], seq: SequenceState, stream: Stream) -> StepLogits:
-        """Enqueue the step for tokens at positions from `seq_len` on; scores `[vocab]`."""
-        start, table = seq.seq_len, seq.block_table
+    def launch(
+        self, tokens: Sequence[int], seq: SequenceState, start: int, stream: Stream
+    ) -> StepLogits:
+        """Enqueue the step for tokens at positions from `start` on; scores `[vocab]`."""
+        used = -(-(start + len(tokens)) // self._network.block_size)
+        table = seq.block_table[:used]  # a matched prefix that is computed again has more
         self._logits.make_room()
         one_shape = self._network.device.name != "cpu"
         run, key = self._runner.prepare(self._step, stream, capturable=not one_shape)

@@ -49,6 +49,9 @@ class SequenceState:
     rolling_tokens : int
         Tokens of the state in the slot's rolling buffer: the newest block boundary that a decode
         step started from, 0 = none yet.
+    save_at : tuple of int
+        Depths, ascending, at which prefill saves the state of a hybrid: where its prompt leaves
+        what was cached, and the last one that a prompt like it could be looked up to.
     lookup_done : bool
         The prefix lookup ran; a retried first chunk does not repeat it.
     budget_tokens : int or None
@@ -74,6 +77,7 @@ class SequenceState:
         "retired",
         "reused_prefix_tokens",
         "rolling_tokens",
+        "save_at",
         "seq_len",
         "slot",
         "snapshot",
@@ -99,6 +103,7 @@ class SequenceState:
         self.held_nodes: list[int] = []
         self.snapshot: Snapshot | None = None
         self.rolling_tokens = 0
+        self.save_at: tuple[int, ...] = ()
         self.lookup_done = False
         self.budget_tokens = budget_tokens
         self.proposer_state: Any = None

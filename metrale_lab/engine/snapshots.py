@@ -6,8 +6,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from metrale_lab.cache.snapshots import Snapshot
 from metrale_lab.device.base import Stream
-from metrale_lab.engine.state_pools import ROLLING
 
 
 class States(Protocol):
@@ -45,32 +45,33 @@ class SnapshotPools:
         """Bytes of all places."""
         return self.places * self.place_bytes
 
-    def enqueue_save(self, slot: int, buffer: int, place: int, stream: Stream) -> None:
-        """Copy a slot's buffer into a place, in stream order."""
-        sides = self._sides
+    def enqueue_save(self, slot: int, buffer: int, place: Snapshot, stream: Stream) -> None:
+        """Copy a slot's buffer into a place, in stream order, and mark the place as written."""
+        sides, number = self._sides, place.number
 
         def save() -> None:
             for kept, pool in sides:
-                kept[:, place] = pool[:, slot, buffer]
+                kept[:, number] = pool[:, slot, buffer]
+            place.written = True
 
         stream.enqueue(save)
 
-    def enqueue_restore(self, place: int, slot: int, buffer: int, stream: Stream) -> None:
+    def enqueue_restore(self, place: Snapshot, slot: int, buffer: int, stream: Stream) -> None:
         """Copy a place into a slot's buffer, in stream order."""
-        sides = self._sides
+        sides, number = self._sides, place.number
 
         def restore() -> None:
             for kept, pool in sides:
-                pool[:, slot, buffer] = kept[:, place]
+                pool[:, slot, buffer] = kept[:, number]
 
         stream.enqueue(restore)
 
-    def enqueue_roll(self, slot: int, buffer: int, stream: Stream) -> None:
-        """Copy a slot's buffer, which is at a block boundary, into its rolling one."""
+    def enqueue_copy(self, slot: int, source: int, target: int, stream: Stream) -> None:
+        """Copy one buffer of a slot onto another, in stream order."""
         sides = self._sides
 
-        def roll() -> None:
+        def copy() -> None:
             for _, pool in sides:
-                pool[:, slot, ROLLING] = pool[:, slot, buffer]
+                pool[:, slot, target] = pool[:, slot, source]
 
-        stream.enqueue(roll)
+        stream.enqueue(copy)

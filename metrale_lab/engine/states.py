@@ -1,0 +1,139 @@
+"""What a hybrid keeps of its states: snapshots at block boundaries, and sequences that go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from metrale_lab.cache.snapshots import Snapshot
+from metrale_lab.device.base import Stream
+from metrale_lab.engine.adapters import TransformerAdapters
+from metrale_lab.engine.sequence import SequenceState
+from metrale_lab.engine.state_pools import ROLLING
+
+
+class TransformerStates(TransformerAdapters):
+    """Saves and restores the state of sequences. A dense model has none, and nothing happens.
+
+    Only the state after committed tokens is ever saved: buffer `seq_len % 2`, or the copy that
+    was made when the sequence last stood at a block boundary.
+    """
+
+    def _restore_state(self, seq: SequenceState, matched: Sequence[int]) -> int:
+        """Go on from the deepest snapshot of tokens whose K/V were matched; its depth, 0 = none."""
+        while (found := self.snapshots.peek(matched, seq.adapter_id)) and not found.written:
+            self._last_stream.synchronize()
+            if not found.written:  # work before its copy failed, so that it was skipped
+                self.snapshots.discard(found)
+        seq.snapshot = self.snapshots.lookup(matched, seq.adapter_id, seq.id)
+        if seq.snapshot is None:
+            return 0
+        slot, depth = seq.slot.claimed.slot, seq.snapshot.depth
+        self.steps.snapshots.enqueue_restore(seq.snapshot, slot, depth % 2, self._last_stream)
+        return depth
+
+    def _forget_state(self, seq: SequenceState) -> None:
+        """Give a fresh sequence the empty state again."""
+        self._release_snapshot(seq)
+        seq.save_at = ()
+        if seq.slot_idx is not None:
+            self.steps.states.enqueue_start(seq.slot_idx, self._last_stream)
+
+    def _release_snapshot(self, seq: SequenceState) -> None:
+        if seq.snapshot is not None:
+            self.snapshots.release(seq.snapshot, seq.id)
+            seq.snapshot = None
+
+    @contextmanager
+    def _saving(
+        self, seq: SequenceState, ids: Sequence[int], stream: Stream
+    ) -> Iterator[list[Snapshot]]:
+        """Places for the states that a prefill of `ids` saves on its way, shallowest first.
+
+        If the body raises they are free again, and the sequence has its state from before.
+        """
+        if not self.holds_state:
+            yield []
+            return
+        places: list[Snapshot] = []
+        try:
+            self._keep_spare(seq, stream)
+            places += self._places(seq, ids)
+            yield places
+        except BaseException:
+            for place in places:
+                self.snapshots.withdraw(place)
+            with suppress(Exception):  # the first failure is the one to tell
+                self._put_back(seq, stream)
+            raise
+
+    def _keep_spare(self, seq: SequenceState, stream: Stream) -> None:
+        seq.rolling_tokens = 0
+        if seq.seq_len:
+            slot = seq.slot.claimed.slot
+            self.steps.snapshots.enqueue_copy(slot, seq.seq_len % 2, ROLLING, stream)
+
+    def _put_back(self, seq: SequenceState, stream: Stream) -> None:
+        slot = seq.slot.claimed.slot
+        if seq.seq_len:
+            self.steps.snapshots.enqueue_copy(slot, ROLLING, seq.seq_len % 2, stream)
+        else:
+            self.steps.states.enqueue_start(slot, stream)
+
+    def _places(self, seq: SequenceState, ids: Sequence[int]) -> Iterator[Snapshot]:
+        """Of the planned depths that lie in `ids`; without a plan the last one that a prompt
+        of these tokens could be looked up to."""
+        tokens, end = [*seq.tokens, *ids], seq.seq_len + len(ids)
+        wanted = [depth for depth in seq.save_at if depth > seq.seq_len]
+        for depth in wanted or [(end - 1) // self.block_size * self.block_size]:
+            if seq.seq_len < depth <= end:
+                place = self.snapshots.reserve(tokens[:depth], seq.adapter_id, seq.id)
+                if place is not None:
+                    yield place
+
+    def _publish(self, seq: SequenceState, places: Sequence[Snapshot]) -> None:
+        """Let saved states be found; the blocks up to there are in the prefix cache."""
+        if not places or self.tree is None:
+            return
+        nodes = self.tree.peek(places[-1].tokens, seq.adapter_id).nodes
+        for place in places:
+            at = place.depth // self.block_size - 1
+            self.snapshots.publish(place, nodes[at], seq.id)
+
+    def _roll(self, seqs: Sequence[SequenceState], stream: Stream) -> None:
+        """Keep a copy of the states that stand at a block boundary, before a step moves them on."""
+        if not self.snapshots.total:
+            return
+        for seq in seqs:
+            if seq.seq_len and seq.seq_len % self.block_size == 0:
+                slot = seq.slot.claimed.slot
+                seq.rolling_tokens = 0  # what was there is being overwritten
+                self.steps.snapshots.enqueue_copy(slot, seq.seq_len % 2, ROLLING, stream)
+                seq.rolling_tokens = seq.seq_len
+
+    def _save_last_boundary(self, seq: SequenceState) -> None:
+        """Save the state at the last block boundary of the sequence, as far as it is there."""
+        end = min(seq.seq_len, len(seq.tokens))
+        depth = end // self.block_size * self.block_size
+        buffer = self._buffer_of(seq, depth)
+        if buffer is None:
+            return
+        place = self.snapshots.reserve(seq.tokens[:depth], seq.adapter_id, seq.id)
+        if place is None:
+            return
+        slot = seq.slot.claimed.slot
+        try:
+            self.steps.snapshots.enqueue_save(slot, buffer, place, self._last_stream)
+        except BaseException:
+            self.snapshots.withdraw(place)
+            raise
+        self._publish(seq, [place])
+
+    def _buffer_of(self, seq: SequenceState, depth: int) -> int | None:
+        """The buffer with the sequence's state after `depth` tokens, None when it is gone."""
+        slot = seq.slot_idx
+        if not depth or slot is None or self.slots.owner(slot) != seq.id:
+            return None
+        if depth == seq.seq_len:
+            return depth % 2
+        return ROLLING if depth == seq.rolling_tokens else None
