@@ -181,8 +181,8 @@ CACHE_FAULTS = (
     Fault(
         "reuse is silently nothing",
         "metrale_lab/engine/forward.py",
-        "wanted = prompt[: max(limit, 0)]",
-        "wanted = prompt[:0]",
+        "            prompt[: max(limit, 0)], seq.adapter_id, resumed",
+        "            prompt[:0], seq.adapter_id, resumed",
         KNOWN,
     ),
     Fault(
