@@ -28,7 +28,7 @@ from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, trai
 
 VOCAB_SIZE = 320
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
-HYBRIDS = ("qwen3_5_text",)
+HYBRIDS = ("qwen3_5_text", "granitemoehybrid")
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] "
@@ -56,6 +56,20 @@ _DELTA_SIZES: dict[str, Any] = {
     "linear_num_value_heads": 4,
     "linear_conv_kernel_dim": 4,
 }
+_MAMBA_SIZES: dict[str, Any] = {
+    "num_hidden_layers": 4,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+    "shared_intermediate_size": 96,
+    "num_local_experts": 0,
+    "mamba_n_heads": 8,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 24,
+    "embedding_multiplier": 3.0,
+    "residual_multiplier": 0.7,
+    "attention_multiplier": 0.2,
+    "logits_scaling": 2.0,
+    "position_embedding_type": "rope",
+}
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _CORPUS = (
     "The cache keeps the blocks of the prefix, and the next request reads the blocks again.",
@@ -80,6 +94,7 @@ def tiny_config(
         "qwen2": transformers.Qwen2Config,
         "qwen3": transformers.Qwen3Config,
         "qwen3_5_text": transformers.Qwen3_5TextConfig,
+        "granitemoehybrid": transformers.GraniteMoeHybridConfig,
     }
     values: dict[str, Any] = {
         "vocab_size": VOCAB_SIZE,
@@ -101,6 +116,8 @@ def tiny_config(
         values["head_dim"] = 32
     if architecture == "qwen3_5_text":
         values |= _DELTA_SIZES
+    if architecture == "granitemoehybrid":
+        values |= _MAMBA_SIZES
     return kinds[architecture](**(values | overrides))
 
 
@@ -137,6 +154,8 @@ def _randomize(name: str, parameter: torch.Tensor, zero_centred: bool) -> None:
     spread = torch.randn_like(parameter)
     if "A_log" in name:
         parameter.copy_(spread)  # some heads forget within a few tokens, some after many
+    elif "dt_bias" in name or name.endswith(".D"):
+        parameter.copy_(spread)
     elif "norm" in name:
         is_zero_centred = zero_centred and "linear_attn" not in name
         parameter.copy_(0.3 * spread + (0.0 if is_zero_centred else 1.0))

@@ -64,8 +64,9 @@ def attention(
     k, v : pools `[blocks, block_size, kv_heads, head_dim]`, written in place
     """
     query, key, value, gate = project(x, weights, spec, lora)
-    query = ops.rotary(query, step.rotary.cos, step.rotary.sin)
-    key = ops.rotary(key, step.rotary.cos, step.rotary.sin)
+    if spec.turned:
+        query = ops.rotary(query, step.rotary.cos, step.rotary.sin)
+        key = ops.rotary(key, step.rotary.cos, step.rotary.sin)
     ops.write_kv(key, value, k, v, step.slots)
     out = step.attend(query, k, v)  # [tokens, q_heads, head_dim]
     if gate is not None:

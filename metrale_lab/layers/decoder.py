@@ -11,8 +11,9 @@ from metrale_lab import ops
 from metrale_lab.layers.attention import PagedStep, attention
 from metrale_lab.layers.delta import gated_delta
 from metrale_lab.layers.lora import LayerLora
+from metrale_lab.layers.mamba import mamba
 from metrale_lab.layers.mlp import gated_mlp
-from metrale_lab.layers.weights import DecoderWeights, DeltaWeights, LayerWeights
+from metrale_lab.layers.weights import AttentionWeights, DecoderWeights, DeltaWeights, LayerWeights
 
 if TYPE_CHECKING:
     from metrale_lab.weights.spec import ModelSpec
@@ -54,7 +55,10 @@ def _mix(
 ) -> Tensor:
     """What the tokens take from each other: by attention, or through a state."""
     mixer, number = layer.mixer, layer.number
+    if isinstance(mixer, AttentionWeights):
+        return attention(x, mixer, spec, step, k[number], v[number], lora)
+    assert step.memory is not None  # a hybrid's steps bring it
+    memory = step.memory.of(number)
     if isinstance(mixer, DeltaWeights):
-        assert step.memory is not None  # a hybrid's steps bring it
-        return gated_delta(x, mixer, spec, step.memory.of(number), lora)
-    return attention(x, mixer, spec, step, k[number], v[number], lora)
+        return gated_delta(x, mixer, spec.rms_norm_eps, memory, lora)
+    return mamba(x, mixer, spec.rms_norm_eps, memory, lora)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 from torch.nn.functional import linear, softplus
@@ -13,26 +11,22 @@ from metrale_lab.layers.lora import LayerLora, adapted
 from metrale_lab.layers.memory import LayerMemory
 from metrale_lab.layers.weights import DeltaWeights
 
-if TYPE_CHECKING:
-    from metrale_lab.weights.spec import ModelSpec
-
 
 def gated_delta(
     x: Tensor,
     weights: DeltaWeights,
-    spec: ModelSpec,
+    eps: float,
     memory: LayerMemory,
     lora: LayerLora | None = None,
 ) -> Tensor:
     """Convolve queries, keys and values, run them through the state, norm and gate the result.
 
-    `x` is `[tokens, hidden]`, normalised; so is the result.
+    `x` is `[tokens, hidden]`, normalised; the result has its shape.
 
     Source: "Gated Delta Networks: Improving Mamba2 with Delta Rule", section 3.4, and the layers
     of Qwen3.5.
     """
-    sizes = spec.linear
-    assert sizes is not None
+    sizes = weights.sizes
     parts = [sizes.channels, sizes.value_width, sizes.value_heads, sizes.value_heads]
     joined = adapted(linear(x, weights.joined), x, lora, "delta")
     mixed, gate, strength, decay = torch.split(joined, parts, dim=-1)
@@ -45,6 +39,6 @@ def gated_delta(
         torch.sigmoid(strength),
     )
     gate = gate.reshape(-1, sizes.value_heads, sizes.value_dim)
-    out = ops.gated_rms_norm(out, gate, weights.norm, spec.rms_norm_eps)
+    out = ops.gated_rms_norm(out, gate, weights.norm, eps)
     merged = out.flatten(1)
     return adapted(linear(merged, weights.out), merged, lora, "delta_out")

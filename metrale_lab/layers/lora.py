@@ -16,6 +16,8 @@ PRODUCTS: dict[str, tuple[str, ...]] = {
     "down": ("down",),
     "delta": ("delta_qkv", "delta_z", "delta_b", "delta_a"),
     "delta_out": ("delta_out",),
+    "mamba_in": ("mamba_in",),
+    "mamba_out": ("mamba_out",),
 }
 
 

@@ -23,6 +23,12 @@ class LayerMemory(ABC):
     def gated_delta(self, qk: Tensor, v: Tensor, log_decay: Tensor, strength: Tensor) -> Tensor:
         """The recurrence over the state, as in `ops.gated_delta`; `[tokens, value_heads, b]`."""
 
+    @abstractmethod
+    def state_space(
+        self, x: Tensor, writers: Tensor, readers: Tensor, step: Tensor, log_decay: Tensor
+    ) -> Tensor:
+        """The recurrence over the state, as in `ops.state_space`; `[tokens, heads, a]`."""
+
 
 class Memory(ABC):
     """State and windows of all linear layers for the tokens of a step."""
@@ -61,6 +67,12 @@ class RowsLayerMemory(LayerMemory):
 
     def gated_delta(self, qk: Tensor, v: Tensor, log_decay: Tensor, strength: Tensor) -> Tensor:
         return ops.gated_delta_step(qk, v, log_decay, strength, self._h, self._read, self._write)
+
+    def state_space(
+        self, x: Tensor, writers: Tensor, readers: Tensor, step: Tensor, log_decay: Tensor
+    ) -> Tensor:
+        cells = self._h, self._read, self._write
+        return ops.state_space_step(x, writers, readers, step, log_decay, *cells)
 
 
 class PromptMemory(Memory):
@@ -114,4 +126,10 @@ class PromptLayerMemory(LayerMemory):
 
     def gated_delta(self, qk: Tensor, v: Tensor, log_decay: Tensor, strength: Tensor) -> Tensor:
         out, self.state = ops.gated_delta(qk, v, log_decay, strength, self.state)
+        return out
+
+    def state_space(
+        self, x: Tensor, writers: Tensor, readers: Tensor, step: Tensor, log_decay: Tensor
+    ) -> Tensor:
+        out, self.state = ops.state_space(x, writers, readers, step, log_decay, self.state)
         return out

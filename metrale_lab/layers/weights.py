@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from metrale_lab.weights.linear_spec import DeltaSpec, MambaSpec
     from metrale_lab.weights.spec import ModelSpec
 
 
@@ -38,6 +39,7 @@ class DeltaWeights:
 
     Attributes
     ----------
+    sizes : DeltaSpec
     joined : `[channels + value_width + 2 * value_heads, hidden]`
         Queries, keys and values; output gate; write strength; decay.
     conv : `[channels, kernel]`
@@ -47,6 +49,7 @@ class DeltaWeights:
     out : `[hidden, value_width]`
     """
 
+    sizes: DeltaSpec
     joined: Tensor
     conv: Tensor
     decay: Tensor
@@ -55,7 +58,35 @@ class DeltaWeights:
     out: Tensor
 
 
-Mixer = AttentionWeights | DeltaWeights
+@dataclass(frozen=True, slots=True)
+class MambaWeights:
+    """A layer of a selective state space.
+
+    Attributes
+    ----------
+    sizes : MambaSpec
+    joined : `[width + channels + heads, hidden]`
+        Output gate; inputs, writers and readers; step size.
+    conv, conv_bias : `[channels, kernel]`, `[channels]` or None
+    decay : float32 `[heads]`, negative, per unit of the step size
+    step_bias : float32 `[heads]`
+    skip : float32 `[heads]`, how much of the input goes past the state
+    norm : `[width]`
+    out : `[hidden, width]`
+    """
+
+    sizes: MambaSpec
+    joined: Tensor
+    conv: Tensor
+    conv_bias: Tensor | None
+    decay: Tensor
+    step_bias: Tensor
+    skip: Tensor
+    norm: Tensor
+    out: Tensor
+
+
+Mixer = AttentionWeights | DeltaWeights | MambaWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +98,7 @@ class LayerWeights:
     number : int
         Of the layer among those of its kind, which is where its K and V or its state lie.
     attn_norm, mlp_norm : `[hidden]`
-    mixer : AttentionWeights or DeltaWeights
+    mixer : AttentionWeights, DeltaWeights or MambaWeights
     gate_up : `[2 * intermediate, hidden]`
     down : `[hidden, intermediate]`
     """
@@ -114,7 +145,7 @@ def gather_weights(
         return LayerWeights(
             number=linear_before if is_linear else index - linear_before,
             attn_norm=of("attn_norm"),
-            mixer=_delta(of) if is_linear else _attention(spec, of),
+            mixer=_linear(spec, of) if is_linear else _attention(spec, of),
             mlp_norm=of("mlp_norm"),
             gate_up=of("gate", "up"),
             down=of("down"),
@@ -140,14 +171,33 @@ def _attention(spec: ModelSpec, of: Callable[..., Tensor]) -> AttentionWeights:
     )
 
 
-def _delta(of: Callable[..., Tensor]) -> DeltaWeights:
+def _linear(spec: ModelSpec, of: Callable[..., Tensor]) -> Mixer:
+    sizes = spec.linear
+    assert sizes is not None
+    if sizes.kind == "mamba":
+        return _mamba(sizes, of)
     return DeltaWeights(
+        sizes=sizes,
         joined=of("delta_qkv", "delta_z", "delta_b", "delta_a"),
         conv=of("conv"),
         decay=-of("decay_log", dtype=torch.float32).exp(),
         decay_bias=of("decay_bias", dtype=torch.float32),
         norm=of("delta_norm"),
         out=of("delta_out"),
+    )
+
+
+def _mamba(sizes: MambaSpec, of: Callable[..., Tensor]) -> MambaWeights:
+    return MambaWeights(
+        sizes=sizes,
+        joined=of("mamba_in"),
+        conv=of("conv"),
+        conv_bias=of("conv_bias") if sizes.conv_bias else None,
+        decay=-of("decay_log", dtype=torch.float32).exp(),
+        step_bias=of("decay_bias", dtype=torch.float32),
+        skip=of("skip", dtype=torch.float32),
+        norm=of("mamba_norm"),
+        out=of("mamba_out"),
     )
 
 

@@ -6,10 +6,11 @@ from metrale_lab.ops.conv import causal_conv, causal_conv_step
 from metrale_lab.ops.delta import gated_delta, gated_delta_step
 from metrale_lab.ops.kv import write_kv
 from metrale_lab.ops.mlp import silu_mul
-from metrale_lab.ops.norm import gated_rms_norm, rms_norm
+from metrale_lab.ops.norm import gated_rms_norm, group_norm, rms_norm
 from metrale_lab.ops.philox import uniform
 from metrale_lab.ops.rotary import rotary, rotary_angles
 from metrale_lab.ops.sample import sample
+from metrale_lab.ops.state_space import state_space, state_space_step
 
 __all__ = [
     "NO_ID",
@@ -18,6 +19,7 @@ __all__ = [
     "gated_delta",
     "gated_delta_step",
     "gated_rms_norm",
+    "group_norm",
     "masked_argmax",
     "paged_decode_attention",
     "paged_prefill_attention",
@@ -26,6 +28,8 @@ __all__ = [
     "rotary_angles",
     "sample",
     "silu_mul",
+    "state_space",
+    "state_space_step",
     "uniform",
     "write_kv",
 ]

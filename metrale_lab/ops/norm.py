@@ -29,6 +29,25 @@ def gated_rms_norm(
     return (rms_norm(x, weight, eps) * torch.nn.functional.silu(gate.float())).to(x.dtype)
 
 
+def group_norm(
+    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, groups: int, eps: float
+) -> torch.Tensor:
+    """`rms_norm(x * silu(gate))` of each of the groups that `x` `[tokens, width]` falls into.
+
+    `gate` is `[tokens, width]`, `weight` `[width]`.
+    """
+    return _group_norm(x, gate, weight, groups, eps)
+
+
+@scripted
+def _group_norm(
+    x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, groups: int, eps: float
+) -> torch.Tensor:
+    gated = (x.float() * torch.nn.functional.silu(gate.float())).view(x.size(0), groups, -1)
+    scale = torch.rsqrt(gated.pow(2).mean(-1, keepdim=True) + eps)
+    return weight * (gated * scale).flatten(1).to(x.dtype)
+
+
 @scripted
 def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     wide = x.float()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from metrale_lab.weights.fields import Fields
-from metrale_lab.weights.folder_shared import refuse_unsupported, rope
-from metrale_lab.weights.spec import LinearSpec, ModelSpec, check_heads
+from metrale_lab.weights.folder_granite import granite_spec
+from metrale_lab.weights.folder_shared import layers_of_kind, refuse_unsupported, rope
+from metrale_lab.weights.linear_spec import DeltaSpec
+from metrale_lab.weights.spec import ModelSpec, check_heads
 
-HYBRIDS = ("qwen3_5_text", "qwen3_5")
-_KINDS = ("linear_attention", "full_attention")
+HYBRIDS = ("qwen3_5_text", "qwen3_5", "granitemoehybrid")
+_LINEAR, _FULL = "linear_attention", "full_attention"
 
 
 def hybrid_spec(fields: Fields, name: str) -> ModelSpec:
@@ -15,6 +17,8 @@ def hybrid_spec(fields: Fields, name: str) -> ModelSpec:
 
     Of a model that also sees pictures, the part that reads text.
     """
+    if fields.text("model_type") == "granitemoehybrid":
+        return granite_spec(fields, name)
     text = fields.mapping("text_config") if fields.text("model_type") == "qwen3_5" else fields
     tied_in = fields if "tie_word_embeddings" in fields else text
     return _qwen3_5(text, name, tied_in.flag("tie_word_embeddings", default=False))
@@ -55,13 +59,12 @@ def _qwen3_5(fields: Fields, name: str, tied: bool) -> ModelSpec:
     )
 
 
-def _delta_sizes(fields: Fields) -> LinearSpec:
+def _delta_sizes(fields: Fields) -> DeltaSpec:
     key_heads = fields.integer("linear_num_key_heads", default=16)
     value_heads = fields.integer("linear_num_value_heads", default=32)
     if value_heads % key_heads:
         fields.refuse("linear_num_value_heads", value_heads, f"a multiple of {key_heads}")
-    return LinearSpec(
-        kind="gated_delta",
+    return DeltaSpec(
         key_heads=key_heads,
         value_heads=value_heads,
         key_dim=fields.integer("linear_key_head_dim", default=128),
@@ -73,12 +76,8 @@ def _delta_sizes(fields: Fields) -> LinearSpec:
 def _linear_layers(fields: Fields, layers: int) -> tuple[int, ...]:
     """The layers without attention; unless listed, all but each fourth."""
     every = fields.integer("full_attention_interval", default=4)
-    default = [_KINDS[(at + 1) % every == 0] for at in range(layers)]
-    kinds = fields.values.get("layer_types") or default
-    expected = f"{layers} of {' and '.join(_KINDS)}"
-    if not isinstance(kinds, list) or len(kinds) != layers or set(kinds) - set(_KINDS):
-        fields.refuse("layer_types", kinds, expected)
-    return tuple(at for at, kind in enumerate(kinds) if kind == _KINDS[0])
+    default = [_FULL if (at + 1) % every == 0 else _LINEAR for at in range(layers)]
+    return layers_of_kind(fields, "layer_types", layers, (_LINEAR,), (_FULL,), default)
 
 
 def _rotary_dim(fields: Fields, head_dim: int) -> int:

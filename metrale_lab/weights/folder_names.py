@@ -38,6 +38,19 @@ _LAYER = {
     "delta_norm": "linear_attn.norm.weight",
     "delta_out": "linear_attn.out_proj.weight",
 }
+_GRANITE = {
+    "gate": "shared_mlp.input_linear.weight",
+    "up": "shared_mlp.input_linear.weight",
+    "down": "shared_mlp.output_linear.weight",
+    "mamba_in": "mamba.in_proj.weight",
+    "conv": "mamba.conv1d.weight",
+    "conv_bias": "mamba.conv1d.bias",
+    "decay_log": "mamba.A_log",
+    "decay_bias": "mamba.dt_bias",
+    "skip": "mamba.D",
+    "mamba_norm": "mamba.norm.weight",
+    "mamba_out": "mamba.out_proj.weight",
+}
 _ZERO_CENTRED = ("norm", "attn_norm", "mlp_norm", "q_norm", "k_norm")
 
 
@@ -57,20 +70,32 @@ class FileTensor:
     canonical: Callable[[Tensor], Tensor]
 
 
-def file_name(name: str, prefix: str = PLAIN) -> str:
+def file_name(name: str, prefix: str = PLAIN, architecture: str = "") -> str:
     """Name in the files of a canonical tensor, `layers.3.q` for instance."""
     if name == "head":
         return "lm_head.weight"
     if name in _TOP:
         return prefix + _TOP[name]
     _, layer, part = name.split(".")
-    return f"{prefix}layers.{layer}.{_LAYER[part]}"
+    names = _LAYER | _GRANITE if architecture == "granitemoehybrid" else _LAYER
+    return f"{prefix}layers.{layer}.{names[part]}"
 
 
 def file_tensor(name: str, spec: ModelSpec, prefix: str = PLAIN) -> FileTensor:
     """The tensor of the files that a canonical one is taken from."""
+    one, part = _stored(name, spec, prefix), name.rpartition(".")[2]
+    if (factor := dict(spec.factors).get(part)) is None:
+        return one
+    stored = one.canonical
+    return FileTensor(one.name, one.shape, lambda tensor: stored(tensor).float() * factor)
+
+
+def _stored(name: str, spec: ModelSpec, prefix: str) -> FileTensor:
     shape, part = spec.tensor_shapes()[name], name.rpartition(".")[2]
-    source = file_name(name, prefix)
+    source = file_name(name, prefix, spec.architecture)
+    if part in ("gate", "up") and spec.architecture == "granitemoehybrid":
+        half = slice(shape[0]) if part == "gate" else slice(shape[0], None)
+        return FileTensor(source, (2 * shape[0], *shape[1:]), lambda tensor: tensor[half])
     if part in ("q", "q_gate") and spec.gated_attention:
         return FileTensor(source, (2 * shape[0], *shape[1:]), _half_of_heads(spec, part))
     if part == "conv":

@@ -20,6 +20,22 @@ def refuse_unsupported(fields: Fields) -> None:
         fields.refuse("hidden_act", activation, "silu")
 
 
+def layers_of_kind(
+    fields: Fields,
+    name: str,
+    layers: int,
+    wanted: tuple[str, ...],
+    others: tuple[str, ...],
+    default: list[str],
+) -> tuple[int, ...]:
+    """The layers whose kind in the list of that name is one of `wanted`."""
+    kinds = fields.values.get(name) or default
+    allowed = {*wanted, *others}
+    if not isinstance(kinds, list) or len(kinds) != layers or not allowed >= set(map(str, kinds)):
+        fields.refuse(name, kinds, f"{layers} of {', '.join(sorted(allowed))}")
+    return tuple(at for at, kind in enumerate(kinds) if kind in wanted)
+
+
 def rope(fields: Fields, max_positions: int) -> tuple[float, RopeScaling | None]:
     """Base and scaling, from `rope_parameters` or the older `rope_theta` and `rope_scaling`."""
     new = "rope_parameters" in fields

@@ -18,7 +18,7 @@ from metrale_lab.weights.spec import ModelSpec
 
 PROJECTIONS = (
     *("q", "q_gate", "k", "v", "o", "gate", "up", "down"),
-    *("delta_qkv", "delta_z", "delta_b", "delta_a", "delta_out"),
+    *("delta_qkv", "delta_z", "delta_b", "delta_a", "delta_out", "mamba_in", "mamba_out"),
 )
 _FILE = "adapter_model.safetensors"
 _ROOT = "base_model.model."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from metrale_lab.errors import ModelFormatError
+from metrale_lab.weights.linear_spec import LinearSpec
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 ROPE_KINDS = ("linear", "llama3", "yarn", "factors")
@@ -49,55 +50,6 @@ class RopeScaling:
 
 
 @dataclass(frozen=True, slots=True)
-class LinearSpec:
-    """Sizes of a hybrid's linear layers, which keep a state of fixed size in place of K and V.
-
-    Attributes
-    ----------
-    kind : {"gated_delta"}
-        The recurrence.
-    key_heads, value_heads : int
-        Value head `h` uses key head `h // (value_heads // key_heads)`.
-    key_dim, value_dim : int
-        Widths of one head.
-    conv_kernel : int
-        Inputs that the causal convolution sees, the current one included.
-    """
-
-    kind: str
-    key_heads: int
-    value_heads: int
-    key_dim: int
-    value_dim: int
-    conv_kernel: int
-
-    @property
-    def key_width(self) -> int:
-        """Width of all key heads."""
-        return self.key_heads * self.key_dim
-
-    @property
-    def value_width(self) -> int:
-        """Width of all value heads."""
-        return self.value_heads * self.value_dim
-
-    @property
-    def channels(self) -> int:
-        """Channels of the convolution: queries, keys, values."""
-        return 2 * self.key_width + self.value_width
-
-    @property
-    def state_shape(self) -> tuple[int, int, int]:
-        """Of the recurrent state of one layer and sequence."""
-        return self.value_heads, self.key_dim, self.value_dim
-
-    @property
-    def window_shape(self) -> tuple[int, int]:
-        """Of the convolution's past inputs, one layer and sequence."""
-        return self.channels, self.conv_kernel - 1
-
-
-@dataclass(frozen=True, slots=True)
 class ModelSpec:
     """Sizes and features of a decoder with grouped-query attention and a gated MLP.
 
@@ -126,13 +78,16 @@ class ModelSpec:
     dtype : torch.dtype
         Of the loaded tensors.
     linear : LinearSpec or None
-        A hybrid's linear layers.
+        Sizes of a hybrid's linear layers.
     linear_layers : tuple of int
         Which layers are linear; the others attend.
     rotary_dim : int or None
-        Leading dimensions of a head that are turned; None: all of them.
+        Leading dimensions of a head that are turned; None: all of them. 0: positions are told by
+        the order of the linear layers alone.
     gated_attention : bool
         The attention's output is multiplied by the sigmoid of a gate that stands beside the query.
+    factors : tuple of (str, float)
+        By canonical name, what the file's tensors are multiplied by when they are loaded.
     """
 
     architecture: str
@@ -156,6 +111,7 @@ class ModelSpec:
     linear_layers: tuple[int, ...] = ()
     rotary_dim: int | None = None
     gated_attention: bool = False
+    factors: tuple[tuple[str, float], ...] = ()
 
     @property
     def attention_layers(self) -> int:
@@ -180,8 +136,9 @@ class ModelSpec:
 
     def _layer_shapes(self, layer: int) -> dict[str, tuple[int, ...]]:
         hidden, mlp = self.hidden_size, self.intermediate_size
-        is_linear = self.linear is not None and layer in self.linear_layers
-        mixer = self._linear_shapes() if is_linear else self._attention_shapes()
+        mixer = self._attention_shapes()
+        if self.linear is not None and layer in self.linear_layers:
+            mixer = self.linear.tensor_shapes(hidden)
         return {
             "attn_norm": (hidden,),
             "mlp_norm": (hidden,),
@@ -207,21 +164,6 @@ class ModelSpec:
         if self.qk_norm:
             shapes |= {"q_norm": (self.head_dim,), "k_norm": (self.head_dim,)}
         return shapes
-
-    def _linear_shapes(self) -> dict[str, tuple[int, ...]]:
-        linear, hidden = self.linear, self.hidden_size
-        assert linear is not None
-        return {
-            "delta_qkv": (linear.channels, hidden),
-            "delta_z": (linear.value_width, hidden),
-            "delta_b": (linear.value_heads, hidden),
-            "delta_a": (linear.value_heads, hidden),
-            "conv": (linear.channels, linear.conv_kernel),
-            "decay_log": (linear.value_heads,),
-            "decay_bias": (linear.value_heads,),
-            "delta_norm": (linear.value_dim,),
-            "delta_out": (hidden, linear.value_width),
-        }
 
 
 def check_heads(source: str, q_heads: int, kv_heads: int, head_dim: int) -> None:

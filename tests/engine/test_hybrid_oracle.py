@@ -13,28 +13,34 @@ from tests import tiny_models
 from tests.engine.kit import as_tensor, fed_greedy, greedy, opened, prompt
 
 BOUND = {"atol": 1e-4, "rtol": 0}  # fp32; scores are spread over +-4
-CASES: dict[str, dict[str, Any]] = {
+LINEAR, FULL = "linear_attention", "full_attention"
+EVERYWHERE: dict[str, Any] = {"rope_theta": 10000.0, "rope_type": "default"}
+DELTA: dict[str, dict[str, Any]] = {
     "two value heads per key head": {},
     "as many key heads": {"linear_num_key_heads": 4, "linear_value_head_dim": 16},
     "tied, kernel of 2": {"tied": True, "linear_conv_kernel_dim": 2},
     "kernel of 3, wider keys": {"linear_conv_kernel_dim": 3, "linear_key_head_dim": 32},
     "one key head": {"linear_num_key_heads": 1, "linear_num_value_heads": 3},
-    "linear layers only": {"layer_types": ["linear_attention"] * 2, "num_hidden_layers": 2},
-    "attention only": {"layer_types": ["full_attention"] * 2, "num_hidden_layers": 2},
-    "all dimensions turned": {
-        "rope_parameters": {
-            "rope_theta": 10000.0,
-            "rope_type": "default",
-            "partial_rotary_factor": 1.0,
-        }
-    },
+    "linear layers only": {"layer_types": [LINEAR] * 2, "num_hidden_layers": 2},
+    "attention only": {"layer_types": [FULL] * 2, "num_hidden_layers": 2},
+    "all dimensions turned": {"rope_parameters": EVERYWHERE | {"partial_rotary_factor": 1.0}},
 }
+MAMBA: dict[str, dict[str, Any]] = {
+    "two groups": {},
+    "tied, one group": {"tied": True, "mamba_n_groups": 1},
+    "kernel of 3 without bias": {"mamba_d_conv": 3, "mamba_conv_bias": False},
+    "no rotary embedding": {"position_embedding_type": None},
+    "a group per head": {"mamba_n_groups": 4, "mamba_n_heads": 4},
+}
+CASES = [("qwen3_5_text", one) for one in DELTA] + [("granitemoehybrid", one) for one in MAMBA]
 TOKENS = prompt(60)
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(params=CASES, ids=", ".join)
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return tiny_models.make_folder(tmp_path / "model", "qwen3_5_text", **CASES[request.param])
+    architecture, case = request.param
+    options = (DELTA | MAMBA)[case]
+    return tiny_models.make_folder(tmp_path / "model", architecture, **options)
 
 
 def test_prompts_chunks_steps_and_batches_equal_the_reference(folder: Path) -> None:

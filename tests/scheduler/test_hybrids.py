@@ -17,18 +17,18 @@ from metrale_lab.trace import events as ev
 from metrale_lab.trace.checker import check
 from metrale_lab.weights import LoadedModel, load_model
 from tests.engine.kit import opened, prompt
-from tests.tiny_models import make_folder, reference_greedy
+from tests.tiny_models import HYBRIDS, make_folder, reference_greedy
 
 SIZES: dict[str, Any] = {"num_blocks": 80, "block_size": 4, "max_batch": 3, "max_seq_len": 96}
 LENGTHS = (5, 6, 12, 9)  # of both parities; the fourth request waits for a row
 OUTPUT = 12
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=HYBRIDS)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_folder(
         tmp_path_factory.mktemp("hybrid") / "hybrid",
-        "qwen3_5_text",
+        request.param,
         num_hidden_layers=3,
         layer_types=["linear_attention", "full_attention", "linear_attention"],
     )
