@@ -52,7 +52,7 @@ class Bench:
         return Lab(self.base, adapters=tuple(self.paths.items()), **SMALL | options)
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen2", "qwen3", *HYBRIDS])
+@pytest.fixture(scope="module", params=["llama", "qwen2", "qwen3", "qwen3_5_text"])
 def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     return Bench(tmp_path_factory.mktemp(request.param), request.param)
 

@@ -28,9 +28,20 @@ ADAPTERS = {
 }
 
 OF_A_HYBRID = {
-    "all": ADAPTERS["all"],
-    "rs": {"r": 9, "use_rslora": True, "target_modules": [*DELTA, "q_proj"]},
-    "mlp": {"r": 2, "target_modules": [*MLP, "in_proj_b"], "layers_to_transform": [1, 2]},
+    "qwen3_5_text": ADAPTERS
+    | {
+        "rs": {"r": 9, "use_rslora": True, "target_modules": [*DELTA, "q_proj"]},
+        "mlp": {"r": 2, "target_modules": [*MLP, "in_proj_b"], "layers_to_transform": [1, 2]},
+    },
+    "granitemoehybrid": ADAPTERS
+    | {
+        "rs": {"r": 9, "use_rslora": True, "target_modules": ["in_proj", "out_proj", "q_proj"]},
+        "mlp": {
+            "r": 2,
+            "target_modules": ["input_linear", "output_linear", "in_proj"],
+            "layers_to_transform": [1, 2],
+        },
+    },
 }
 
 
@@ -43,7 +54,7 @@ class Bench:
         self.paths = {None: None} | {
             name: make_adapter(self.base, path / name, seed=number, **options)
             for number, (name, options) in enumerate(
-                (OF_A_HYBRID if architecture in HYBRIDS else ADAPTERS).items()
+                OF_A_HYBRID.get(architecture, ADAPTERS).items()
             )
         }
 
