@@ -33,7 +33,10 @@ class TransformerAdapters(TransformerCore):
         return read_adapter(arguments.path("path", path, AdapterError), self.spec)
 
     def install_adapter(self, name: str, adapter: LoraAdapter) -> int:
-        """Offer what `read_adapter` returned under a name; its slot."""
+        """Offer what `read_adapter` returned under a name; its slot.
+
+        DeviceFault when the device fails; an adapter that lay there unused is gone then.
+        """
         self._enter()
         if not arguments.text("name", name, AdapterError):
             raise arguments.refusal("name", name, "a text that is not empty", AdapterError)

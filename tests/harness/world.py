@@ -10,6 +10,7 @@ from metrale_lab.scheduler.core import Scheduler
 from metrale_lab.scheduler.requests import Request, RequestResult, RequestSpec
 from metrale_lab.scheduler.settings import SchedulerSettings
 from metrale_lab.testing import LetterTokenizer, Oracle, ScriptedDevice, scripted_model
+from metrale_lab.testing.adapters import by_name
 from metrale_lab.trace import events as ev
 from metrale_lab.trace.checker import Memory, check
 
@@ -37,6 +38,8 @@ class World:
         **model: Any,
     ) -> None:
         self.events: list[ev.Event] = []
+        self.served: dict[int, set[tuple[str, int]]] = {}  # adapters and generations by request
+        self._request_of: dict[int, int] = {}  # by sequence
         self.overheard: list[str] = []  # violations seen inside a tick, where none may raise
         self.device = device or ScriptedDevice()
         self.model = scripted_model(
@@ -52,15 +55,16 @@ class World:
         )
         self.tokenizer = LetterTokenizer(eos) if tokenizer else None
         self.scheduler = Scheduler(self.model, settings, self._hear, self.tokenizer)
-        self.oracle = Oracle(
-            self.model.vocab_size,
-            self.model.max_seq_len,
-            eos if tokenizer else (),
-            biased,
-            seed,
-            adapters,
-        )
+        self._oracle_options: dict[str, Any] = {
+            "vocab_size": self.model.vocab_size,
+            "max_seq_len": self.model.max_seq_len,
+            "eos_ids": eos if tokenizer else (),
+            "biased": biased,
+            "lab_seed": seed,
+        }
+        self.oracle = Oracle(**self._oracle_options)
         self.requests: list[Request] = []
+        self.folders = {(name, 1): path for name, path in by_name(adapters).items()}
         self.checked = Memory()
 
     # --- doing
@@ -70,6 +74,12 @@ class World:
         request = self.scheduler.submit(RequestSpec(token_ids=token_ids, **arguments))
         self.requests.append(request)
         return request
+
+    def load_adapter(self, name: str, path: str) -> None:
+        """Load or replace an adapter, whatever runs."""
+        slot = self.model.load_adapter(name, path)
+        self.folders[name, self.model.adapters.slots[slot].generation] = path
+        self.check()
 
     def tick(self, count: int = 1) -> bool:
         """Run ticks, with the laws after each; False once idle."""
@@ -120,11 +130,20 @@ class World:
     def compare(self, result: RequestResult) -> None:
         """Delivered tokens are a prefix of the oracle's, and all of them unless cut short."""
         spec = self.scheduler_spec(result)
-        tokens, reason = self.oracle.generate(spec, result.request_id)
+        oracle = self.oracle if spec.adapter is None else self._oracle_of(result.request_id)
+        tokens, reason = oracle.generate(spec, result.request_id)
         got = result.token_ids
         assert got == tokens[: len(got)], (result, tokens)
         if result.finish_reason in ("stop", "length") and not spec.stop:
             assert (got, result.finish_reason) == (tokens, reason), (result, tokens, reason)
+
+    def _oracle_of(self, request_id: int) -> Oracle:
+        """The oracle with the adapter that the request was bound to, the same at each attempt."""
+        bound = self.served.get(request_id, set())
+        assert len(bound) < 2, f"request {request_id} ran with {bound}"
+        name, generation = next(iter(bound), ("", 0))
+        loaded = {name: self.folders[name, generation]} if bound else dict.fromkeys("abc", "")
+        return Oracle(**self._oracle_options, adapters=loaded)
 
     def scheduler_spec(self, result: RequestResult) -> RequestSpec:
         return next(one.spec for one in self.requests if one.id == result.request_id)
@@ -154,6 +173,11 @@ class World:
 
     def _hear(self, event: ev.Event) -> None:
         self.events.append(event)
+        if isinstance(event, ev.SequenceBound):
+            self._request_of[event.sequence] = event.request_id
+        if isinstance(event, ev.AdapterEvent) and event.sequence in self._request_of:
+            bound = self.served.setdefault(self._request_of[event.sequence], set())
+            bound.add((event.name, event.generation))
         if isinstance(event, ev.TokenEvent) and event.outcome == "discarded":
             self._check_rolled_back(event.request_id)
 

@@ -57,8 +57,7 @@ def test_a_reload_under_load_leaves_old_rows_alone(router):
     waiting = one.submit(*PROMPT, adapter="a", max_tokens=10)
     one.tick(3)
     assert (old.state, waiting.state) == ("running", "waiting")
-    one.model.load_adapter("a", "v2")
-    one.check()
+    one.load_adapter("a", "v2")
     new = one.submit(*PROMPT, adapter="a", max_tokens=10)
     one.run()
     v1, v2 = Oracle(adapters={"a": "v1", "b": "v1 of b"}), Oracle(adapters={"a": "v2"})
@@ -140,7 +139,7 @@ def test_a_parked_row_keeps_its_lease_through_a_reload():
             row = one.scheduler.parked[0]
             if row.spec.adapter is not None:
                 assert users(one)[row.adapter_slot] > 0
-                one.model.load_adapter(row.spec.adapter, "another")
+                one.load_adapter(row.spec.adapter, "another")
                 reloaded.append(row.id)
 
     one.run(before=reload)
@@ -224,6 +223,7 @@ def test_a_reset_keeps_adapters_and_forgets_requests():
     assert users(one) == [0] * 4
     one.requests.clear()
     one.events.clear()
+    one.served.clear()
     one.submit(*PROMPT, adapter="b")
     one.finish()
 

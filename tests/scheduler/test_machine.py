@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from metrale_lab.errors import KvCacheExhausted
+from metrale_lab.errors import AdapterError, DeviceFault, KvCacheExhausted
 from metrale_lab.trace import events as ev
 from tests.harness import ScriptedDevice, World
 
@@ -41,6 +41,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             max_prefill_tokens=chunk,
             prefix_cache=cache,
             max_seq_len=64,
+            adapters=("a",),
         )
 
     @rule(
@@ -51,13 +52,32 @@ class SchedulerMachine(RuleBasedStateMachine):
         min_tokens=st.sampled_from([0, 0, 1]),
         stops=st.sampled_from([(), (), (11, 12, 13), tuple(range(30))]),
         logprobs=st.sampled_from([0, 0, 0, 0, 2]),
+        adapter=st.sampled_from([None, "a"]),
+        change=st.sampled_from(["", "", "load", "load", "unload"]),
     )
-    def submit(self, prompt, max_tokens, **arguments):
+    def submit(self, prompt, max_tokens, change, **arguments):
+        self.change_adapter(change, f"folder {len(self.world.requests) % 3}")
         arguments["stop_token_ids"] = arguments.pop("stops")
         try:
             self.world.submit(*prompt, max_tokens=max_tokens, **arguments)
         except KvCacheExhausted:
             happened["refused"] += 1
+        except AdapterError:
+            assert arguments["adapter"] not in self.world.model.adapters.names
+            happened["not loaded"] += 1
+
+    def change_adapter(self, change, path):
+        slots = self.world.model.adapters
+        if change == "load":
+            happened["replaced under users"] += any(one.users for one in slots.slots)
+            try:
+                self.world.load_adapter("a", path)
+            except DeviceFault:
+                happened["load failed"] += 1
+        # A fault that hits the poison of a free slot is nobody's: the teardown would tell it.
+        if change == "unload" and slots.names and self.world.device.fail_in is None:
+            self.world.model.unload_adapter("a")
+            self.world.check()
 
     @rule(count=st.integers(1, 6))
     def tick(self, count):
@@ -94,6 +114,9 @@ class SchedulerMachine(RuleBasedStateMachine):
         happened["discarded"] += len(world.discarded)
         happened["rolled back"] += world.counters.rolled_back_blocks
         happened["preempted"] += len(world.told(ev.Preempted))
+        bound = world.told(ev.AdapterEvent)
+        happened["adapted"] += sum(one.kind == "acquire" for one in bound)
+        happened["drained"] += sum(one.kind == "drain" for one in bound)
         happened["faults"] += len(world.told(ev.EngineFault))
         happened["evicted"] += sum(tick.evicted_blocks for tick in world.told(ev.TickEnded))
         happened["reused"] += sum(one.reused_tokens for one in world.told(ev.PrefixLookup))
@@ -104,4 +127,5 @@ def test_anything_in_any_order():
     SchedulerMachine.TestCase.settings = settings(stateful_step_count=25)
     SchedulerMachine.TestCase().runTest()
     stressed = ("ahead", "discarded", "rolled back", "preempted", "faults", "evicted", "reused")
+    stressed += ("adapted", "drained", "replaced under users", "not loaded")
     assert all(happened[one] for one in stressed), happened

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from metrale_lab.trace.checker import check
 from metrale_lab.trace.events import Observer
 from metrale_lab.weights import LoadedModel, load_model
 from tests.engine.kit import opened
+from tests.lora_folders import make_adapter
 from tests.tiny_models import make_folder
 
 SIZES: dict[str, Any] = {"block_size": 8, "max_batch": 4, "max_seq_len": 128}
@@ -28,6 +30,7 @@ AMPLE, TINY = 160, 18  # blocks
 CHUNK = 48
 LENGTHS = (50, 57, 64, 71, 78)  # all longer than a chunk
 SHARED, OUTPUT = 16, 30  # tokens
+ADAPTERS = (None, "a", "a", None, "b")  # of the five requests
 
 Opener = Callable[..., AbstractContextManager[TransformerModel]]
 
@@ -62,7 +65,7 @@ CASES = [
 
 
 def asks(temperature: float, stops: Sequence[tuple[int, ...]] = ((),) * 5) -> list[RequestSpec]:
-    """Five prompts that share their first tokens; each request has a seed of its own."""
+    """Five prompts that share their first tokens, of three adapters; each has its own seed."""
     return [
         RequestSpec(
             token_ids=[*range(10, 10 + SHARED), *(100 + (7 * number + at) % 90 for at in own)],
@@ -70,6 +73,7 @@ def asks(temperature: float, stops: Sequence[tuple[int, ...]] = ((),) * 5) -> li
             temperature=temperature,
             seed=number,
             stop_token_ids=stops[number],
+            adapter=ADAPTERS[number],
         )
         for number, own in enumerate(range(length - SHARED) for length in LENGTHS)
     ]
@@ -146,16 +150,28 @@ def with_stops(opener: Opener, temperature: float) -> tuple[list[RequestSpec], l
 @contextmanager
 def scripted(emit: Observer, **settings: Any) -> Iterator[TransformerModel]:
     """The made-up network on a device that lags."""
-    model = scripted_model(ScriptedDevice("lag"), emit, vocab_size=256, **(SIZES | settings))
+    model = scripted_model(
+        ScriptedDevice("lag"), emit, vocab_size=256, adapters="ab", **(SIZES | settings)
+    )
     yield model
     model.teardown()
     assert (model.device.live_events, model.device.live_pinned_bytes) == (0, 0)
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
-    folder = make_folder(tmp_path_factory.mktemp("llama") / "llama", "llama")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_folder(tmp_path_factory.mktemp("llama") / "llama", "llama")
+
+
+@pytest.fixture(scope="module")
+def loaded(folder: Path) -> LoadedModel:
     return load_model(folder, torch.float32)
+
+
+@pytest.fixture(scope="module")
+def adapters(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    path = tmp_path_factory.mktemp("adapters")
+    return {name: make_adapter(folder, path / name, r=rank) for name, rank in (("a", 2), ("b", 5))}
 
 
 @pytest.fixture(scope="module", params=["scripted", "real"])
@@ -163,11 +179,13 @@ def opener(request: pytest.FixtureRequest) -> Opener:
     """Opens the made-up network, or a tiny transformer with random weights."""
     if request.param == "scripted":
         return scripted
-    loaded = request.getfixturevalue("loaded")
+    loaded, paths = request.getfixturevalue("loaded"), request.getfixturevalue("adapters")
 
     @contextmanager
     def real(emit: Observer, **settings: Any) -> Iterator[TransformerModel]:
         with opened(loaded, emit, poison=True, capture=False, **(SIZES | settings)) as model:
+            for name, path in paths.items():
+                model.load_adapter(name, path)
             yield model
         assert (model.device.live_events, model.device.live_pinned_bytes) == (0, 0)
 
@@ -191,7 +209,7 @@ def test_every_way_gives_the_same_texts(
 
 
 def test_the_plain_run_is_the_oracles() -> None:
-    oracle = Oracle(256, 128)
+    oracle = Oracle(256, 128, adapters="ab")
     for temperature in (0.0, 0.9):
         specs, texts = with_stops(scripted, temperature)
         assert [(tokens, reason) for tokens, _, reason in texts] == [*map(oracle.generate, specs)]
