@@ -52,7 +52,7 @@ class DecodeStep:
     ) -> StepLogits:
         """Enqueue the step at each sequence's `seq_len`; scores `[rows, vocab]`."""
         rows = len(ids)
-        step = self._function(padded_width(rows))
+        step = self._function(padded_width(rows, self._network.least_width))
         self._logits.make_room()
         run, key = self._runner.prepare(step, stream)
         with self.inputs.writing(stream) as staging:
@@ -115,7 +115,7 @@ class DecodeStep:
 
         def attend(query: Tensor, k_pool: Tensor, v_pool: Tensor) -> Tensor:
             return ops.paged_decode_attention(
-                query, k_pool, v_pool, tables, positions + 1, net.scale
+                query, k_pool, v_pool, tables, positions + 1, net.scale, net.company_free
             )
 
         step = PagedStep(

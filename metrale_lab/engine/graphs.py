@@ -10,11 +10,18 @@ from metrale_lab.device.base import CapturedStep
 from metrale_lab.trace.events import GraphCaptured, GraphPinned, GraphReplayed, MemoryPart, Observer
 
 WIDTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+# From so many rows on, a row of a matrix product has the same bits whatever their number (float32
+# on a CPU: its library has other routines for 1 to 3 rows).
+COMPANY_FREE_WIDTH = 4
 SPARE_ENTRIES = 16
 
 
-def padded_width(rows: int) -> int:
-    """Rows of the captured step that runs a batch of `rows`; beyond the ladder the exact number."""
+def padded_width(rows: int, least: int = 1) -> int:
+    """Rows of the captured step that runs a batch of `rows`, `least` at least.
+
+    Beyond the ladder the exact number.
+    """
+    rows = max(rows, least)
     return next((width for width in WIDTHS if width >= rows), rows)
 
 

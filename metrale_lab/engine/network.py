@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from metrale_lab.device.base import Device
+from metrale_lab.engine.graphs import COMPANY_FREE_WIDTH
 from metrale_lab.engine.kv_pools import KvPools
 from metrale_lab.engine.lora_pools import LoraPools
 from metrale_lab.engine.settings import EngineSettings
@@ -30,6 +31,12 @@ class Network:
     block_size: int
     max_blocks: int  # of one sequence
     max_seq_len: int
+    company_free: bool = False  # see EngineSettings
+
+    @property
+    def least_width(self) -> int:
+        """Rows that a decode step has at least, padding included."""
+        return COMPANY_FREE_WIDTH if self.company_free else 1
 
     @property
     def scale(self) -> float:
@@ -59,4 +66,5 @@ def build_network(loaded: LoadedModel, settings: EngineSettings, device: Device)
             block_size=settings.block_size,
             max_blocks=settings.max_blocks_per_sequence,
             max_seq_len=settings.max_seq_len,
+            company_free=settings.company_free,
         )

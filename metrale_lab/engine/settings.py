@@ -33,6 +33,8 @@ class EngineSettings:
         Fill fresh blocks with NaN instead of zeros.
     capture : bool
         Whether steps are captured and replayed; False runs each of their operations from Python.
+    company_free : bool
+        Whether the scores of a row are the same bits whatever other rows a decode step has.
     """
 
     num_blocks: int
@@ -46,6 +48,7 @@ class EngineSettings:
     prefix_cache: bool = True
     poison: bool = False
     capture: bool = True
+    company_free: bool = False
 
     def __post_init__(self) -> None:
         for name in ("num_blocks", "block_size", "max_batch", "max_seq_len"):

@@ -27,8 +27,8 @@ class Steps:
     def __init__(
         self, loaded: LoadedModel, settings: EngineSettings, device: Device, emit: Observer
     ) -> None:
-        rows = padded_width(settings.max_batch)
         self.network = build_network(loaded, settings, device)
+        rows = padded_width(settings.max_batch, self.network.least_width)
         self.pools, self.states = self.network.pools, self.network.states
         keeps = settings.prefix_cache and self.states.slot_bytes > 0
         self.snapshots = SnapshotPools(self.states, settings.snapshot_slots if keeps else 0)

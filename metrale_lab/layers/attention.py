@@ -70,7 +70,7 @@ def attention(
     ops.write_kv(key, value, k, v, step.slots)
     out = step.attend(query, k, v)  # [tokens, q_heads, head_dim]
     if gate is not None:
-        out = out * torch.sigmoid(gate)
+        out = out * ops.sigmoid(gate)
     merged = out.flatten(1)
     return adapted(linear(merged, weights.o), merged, lora, "o")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, softplus
+from torch.nn.functional import linear
 
 from metrale_lab import ops
 from metrale_lab.layers.lora import LayerLora, adapted
@@ -35,8 +35,8 @@ def gated_delta(
     out = memory.gated_delta(
         keys.reshape(-1, 2, sizes.key_heads, sizes.key_dim),
         values.reshape(-1, sizes.value_heads, sizes.value_dim),
-        weights.decay * softplus(decay.float() + weights.decay_bias),  # log of the factor, <= 0
-        torch.sigmoid(strength),
+        weights.decay * ops.softplus(decay.float() + weights.decay_bias),  # log of the factor, <= 0
+        ops.sigmoid(strength),
     )
     gate = gate.reshape(-1, sizes.value_heads, sizes.value_dim)
     out = ops.gated_rms_norm(out, gate, weights.norm, eps)

@@ -8,6 +8,7 @@ from metrale_lab.ops.kv import write_kv
 from metrale_lab.ops.mlp import silu_mul
 from metrale_lab.ops.norm import gated_rms_norm, group_norm, rms_norm
 from metrale_lab.ops.philox import uniform
+from metrale_lab.ops.pointwise import sigmoid, softplus
 from metrale_lab.ops.rotary import rotary, rotary_angles
 from metrale_lab.ops.sample import sample
 from metrale_lab.ops.state_space import state_space, state_space_step
@@ -27,7 +28,9 @@ __all__ = [
     "rotary",
     "rotary_angles",
     "sample",
+    "sigmoid",
     "silu_mul",
+    "softplus",
     "state_space",
     "state_space_step",
     "uniform",

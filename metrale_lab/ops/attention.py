@@ -15,12 +15,14 @@ import math
 import torch
 
 from metrale_lab.device.choice import runs_kernels
+from metrale_lab.ops.pointwise import logaddexp
 from metrale_lab.ops.script import scripted
 
 # Elements of keys per decode tile over all rows: 768 KiB stay in a CPU's cache, and are memory that
 # malloc gives out again without asking the kernel for fresh pages (5 times slower, measured).
 DECODE_TILE = 3 * 2**16
 PREFILL_TILE = 256  # positions
+COMPANY_FREE_TILE = 128  # positions; sums of tiles of other lengths differ in their last bits
 
 
 def paged_decode_attention(
@@ -30,6 +32,7 @@ def paged_decode_attention(
     block_table: torch.Tensor,
     lengths: torch.Tensor,
     scale: float | None = None,
+    company_free: bool = False,
 ) -> torch.Tensor:
     """Attention of one query per row over the row's cached positions.
 
@@ -40,6 +43,8 @@ def paged_decode_attention(
     block_table : int `[rows, max_blocks]`; entries past the length are not used
     lengths : int `[rows]`, positions to read, this step's own included; 0 gives zeros
     scale : factor of the scores, None = 1 / sqrt(d)
+    company_free : whether a row's result has the same bits whatever the other rows' lengths are;
+        the kernel's always has
 
     Returns `[rows, q_heads, d]` in `q`'s dtype.
     """
@@ -47,7 +52,8 @@ def paged_decode_attention(
         from metrale_kernels.paged_decode_attention import paged_decode_attention as kernel
 
         return kernel(q, k_pool, v_pool, block_table, lengths, scale)
-    return _decode(q, k_pool, v_pool, block_table, lengths, scale, DECODE_TILE)
+    whole = COMPANY_FREE_TILE if company_free else 0
+    return _decode(q, k_pool, v_pool, block_table, lengths, scale, DECODE_TILE, whole)
 
 
 def paged_prefill_attention(
@@ -112,7 +118,7 @@ def _cells(
 def _merge(
     out: torch.Tensor, lse: torch.Tensor, tile_out: torch.Tensor, tile_lse: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    total = torch.logaddexp(lse, tile_lse)
+    total = logaddexp(lse, tile_lse)
     out = out * torch.exp(lse - total).unsqueeze(-1)
     return out + tile_out * torch.exp(tile_lse - total).unsqueeze(-1), total
 
@@ -126,6 +132,7 @@ def _decode(
     lengths: torch.Tensor,
     scale: float | None,
     tile_elements: int,
+    whole_tile: int,  # positions of every tile, however long the rows; 0: by `tile_elements`
 ) -> torch.Tensor:
     rows, q_heads, d = q.size(0), q.size(1), q.size(2)
     factor = 1.0 / math.sqrt(d) if scale is None else scale
@@ -135,11 +142,12 @@ def _decode(
     queries = q.view(rows, kv_heads, q_heads // kv_heads, d)
     length = lengths.to(torch.int64).clamp(min=1).unsqueeze(1)  # [rows, 1]
     longest = int(length.max().item())
-    tile = max(1, tile_elements // (rows * kv_heads * d))
+    tile = max(1, tile_elements // (rows * kv_heads * d)) if whole_tile == 0 else whole_tile
     out = torch.zeros(0, device=q.device)
     lse = torch.zeros(0, device=q.device)
     for begin in range(0, longest, tile):
-        positions = torch.arange(begin, min(begin + tile, longest), device=q.device)
+        end = min(begin + tile, longest) if whole_tile == 0 else begin + tile
+        positions = torch.arange(begin, end, device=q.device)
         inside = positions < length  # [rows, positions]
         read = torch.where(inside, positions, torch.zeros_like(positions))
         cells = _cells(block_table, read, block_size, blocks).view(-1)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch.nn.functional import conv1d, silu
+from torch.nn.functional import conv1d
 
 from metrale_lab.device.choice import runs_kernels
+from metrale_lab.ops.pointwise import silu
 from metrale_lab.ops.script import scripted
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from metrale_lab.device.choice import runs_kernels
+from metrale_lab.ops.pointwise import silu
 
 
 def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
@@ -13,4 +14,4 @@ def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
         from metrale_kernels.silu_mul import silu_mul as kernel
 
         return kernel(gate, up)
-    return torch.nn.functional.silu(gate) * up
+    return silu(gate) * up

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from metrale_lab.device.choice import runs_kernels
+from metrale_lab.ops.pointwise import silu
 from metrale_lab.ops.script import scripted
 
 
@@ -26,7 +27,7 @@ def gated_rms_norm(
     x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, eps: float
 ) -> torch.Tensor:
     """`rms_norm(x) * silu(gate)`, the gate in float32; `x` and `gate` `[..., width]`."""
-    return (rms_norm(x, weight, eps) * torch.nn.functional.silu(gate.float())).to(x.dtype)
+    return (rms_norm(x, weight, eps) * silu(gate.float())).to(x.dtype)
 
 
 def group_norm(

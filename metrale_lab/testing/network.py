@@ -102,6 +102,7 @@ class TagNetwork:
     block_size: int
     max_blocks: int
     max_seq_len: int
+    least_width: int = 1
     scale: float = 1.0
     weights: NoWeights = NO_WEIGHTS
     spoiled: set[int] = field(default_factory=set)

@@ -8,8 +8,10 @@ _OF_EACH = "names an adapter's empty prefix: negative, and another for each adap
 _SET_LATER = "the tree sets it on each node that it grows; a root's is not read"
 _BOUND = "a bound of memory, chosen by size alone"
 _MORE_SLOTS = "only an attribute that nobody sets could tell"
-_DEPTH = "the one reader asks whether it is at least 2"
 _NO_POLLS = "as few polls as 0"
+_NO_SLOTS = "as few slots as 0"
+_ONE_CELL = "the slot has one cell"
+_CONSTANT = "a model that does not count writes has always written the same"
 _ONE_BLOCK = "a sequence takes one block between two launches, and none when asked again"
 _IDENTITY = "small numbers and literals are the same objects in CPython"
 
@@ -56,15 +58,15 @@ EXPLAINED: dict[str, dict[str, str]] = {
         "last_access_s: float = 1.0": _SET_LATER,
         "last_access_s: float = -1.0": _SET_LATER,
     },
-    "metrale_lab/scheduler/ring.py": {
-        "while polls != max_polls:": _NO_POLLS,
-    },
     "metrale_lab/scheduler/router.py": {
         "@dataclass(slots=False)": _MORE_SLOTS,
+        "self._ring = Ring(model, ring_slots if self._has_feed else -1, max_rows)": _NO_SLOTS,
+        "self._prompt_ring = Ring(model, 1 if self._has_feed else -1, 1)": _NO_SLOTS,
+        "slot = self._prompt_ring.take( 0)": "a ring asks whether the rows are too many",
+        "return slot.ids( 2)[0]": _ONE_CELL,
+        "return slot.ids(1)[ -1]": _ONE_CELL,
     },
     "metrale_lab/scheduler/routers.py": {
-        "max_depth = 0": _DEPTH,
-        "max_depth = 3": _DEPTH,
         "self, model: Model, max_rows: int, emit: Observer = unobserved, max_polls: int = -1": (
             _NO_POLLS
         ),
@@ -73,6 +75,13 @@ EXPLAINED: dict[str, dict[str, str]] = {
         ),
         "self._unlaunched[seq.id] = self._unlaunched.get(seq.id, 0) | blocks": _ONE_BLOCK,
         "self._unlaunched[seq.id] = self._unlaunched.get(seq.id, 0) ^ blocks": _ONE_BLOCK,
-        "self._feed_writes = 1": "the first launch sets it before anybody asks",
+        'make = AsyncRouter if settings.router <= "async" else SyncRouter': (
+            "the settings allow two words"
+        ),
+        "return self._feed_writes >= self._writes_so_far": (
+            "the model has never written less than at a launch"
+        ),
+        'return int(getattr(self._model, "feed_writes", 1))': _CONSTANT,
+        'return int(getattr(self._model, "feed_writes", -1))': _CONSTANT,
     },
 }
