@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, softplus
+from torch.nn.functional import linear
 
 from metrale_lab import ops
 from metrale_lab.layers.lora import LayerLora, adapted
@@ -32,7 +32,7 @@ def mamba(
     mixed = memory.convolve(mixed, weights.conv, weights.conv_bias)
     width = sizes.groups * sizes.state_dim
     inputs, writers, readers = torch.split(mixed, [sizes.width, width, width], dim=-1)
-    step = softplus(step.float() + weights.step_bias)  # [tokens, heads]
+    step = ops.softplus(step.float() + weights.step_bias)  # [tokens, heads]
     inputs = inputs.reshape(-1, sizes.heads, sizes.head_dim)
     out = memory.state_space(
         inputs,

@@ -44,7 +44,7 @@ def group_norm(
 def _group_norm(
     x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor, groups: int, eps: float
 ) -> torch.Tensor:
-    gated = (x.float() * torch.nn.functional.silu(gate.float())).view(x.size(0), groups, -1)
+    gated = (x.float() * silu(gate.float())).view(x.size(0), groups, -1)
     scale = torch.rsqrt(gated.pow(2).mean(-1, keepdim=True) + eps)
     return weight * (gated * scale).flatten(1).to(x.dtype)
 

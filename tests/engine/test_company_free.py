@@ -13,7 +13,7 @@ from metrale_lab import Lab
 from metrale_lab.engine.model import TransformerModel
 from metrale_lab.weights import LoadedModel, load_model
 from tests.engine.kit import opened, prompt, start
-from tests.tiny_models import make_folder
+from tests.tiny_models import HYBRIDS, make_folder
 
 # Longer than a tile of attention, and such that one of them makes the others' last tile a long one.
 LENGTHS = (9, 150, 30, 5, 141, 17, 64, 3)
@@ -32,11 +32,12 @@ def scores(model: TransformerModel, rows: list[int], steps: int = 3) -> list[np.
     return out
 
 
-@pytest.fixture(params=["llama", "hybrid"])
+@pytest.fixture(scope="module", params=["llama", *HYBRIDS])
 def network(
-    request: pytest.FixtureRequest, loaded: LoadedModel, hybrid_folder: Path
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> LoadedModel:
-    return loaded if request.param == "llama" else load_model(hybrid_folder, torch.float32)
+    folder = tmp_path_factory.mktemp("company") / request.param
+    return load_model(make_folder(folder, request.param), torch.float32)
 
 
 @pytest.mark.parametrize("row", [0, 1, 4, 7])
