@@ -56,7 +56,9 @@ exhaustive: $(VENV)/.test
 nightly: $(VENV)/.test
 	$(BIN)/python -m pytest --hypothesis-profile=nightly --timeout=0 \
 		tests/cache/test_pool_machine.py tests/cache/test_tree_machine.py \
-		tests/cache/test_allocator_machine.py tests/scheduler/test_machine.py
+		tests/cache/test_allocator_machine.py tests/cache/test_slots_machine.py \
+		tests/cache/test_snapshots_machine.py tests/cache/test_adapter_slots_machine.py \
+		tests/scheduler/test_machine.py
 
 # 20,000 requests with cancellations through one process.
 soak: $(VENV)/.test

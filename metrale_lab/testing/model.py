@@ -29,7 +29,8 @@ class TagModel(TransformerModel):
     """
 
     def _make_steps(self, loaded: Any, emit: Observer) -> Any:
-        return TagSteps(loaded.spec.vocab_size, self.settings, self.device, emit)
+        spec = loaded.spec
+        return TagSteps(spec.vocab_size, spec.hybrid, self.settings, self.device, emit)
 
     def read_adapter(self, path: Any) -> Any:
         """An adapter of its own for each path; nothing is read."""
@@ -62,6 +63,9 @@ def scripted_model(
     max_seq_len: int = 256,
     vocab_size: int = 64,
     prefix_cache: bool = True,
+    hybrid: bool = False,
+    ssm_slots: int | None = None,
+    snapshot_slots: int = 16,
     feed: bool = True,
     eos_ids: Iterable[int] = (),
     biased: Mapping[int, float] | None = None,
@@ -79,6 +83,10 @@ def scripted_model(
         Gets the model's events; a lab observes the model that it is given.
     num_blocks, block_size, max_batch, max_seq_len, prefix_cache
         As in `LabConfig`.
+    hybrid : bool
+        Whether scores also depend on a recurrent state in the sequence's slot.
+    ssm_slots, snapshot_slots
+        As in `LabConfig`, of a hybrid.
     vocab_size : int
         Token ids; those below 64 are letters.
     feed : bool
@@ -101,11 +109,13 @@ def scripted_model(
         max_batch=max_batch,
         max_seq_len=max_seq_len,
         prefix_cache=prefix_cache,
+        ssm_slots=ssm_slots,
+        snapshot_slots=snapshot_slots,
         poison=True,
         capture=False,
     )
     loaded: Any = SimpleNamespace(
-        spec=SimpleNamespace(vocab_size=vocab_size),
+        spec=SimpleNamespace(vocab_size=vocab_size, hybrid=hybrid),
         tokenizer=LetterTokenizer(eos_ids),
         source_name="scripted",
     )

@@ -3,7 +3,7 @@
 The "K/V" written at a position is a 64-bit tag of (token, position, adapter), and the scores depend
 on every tag read through the block table, in order. A wrong block, a stale block, a missing write,
 a wrong position or adapter changes the next token; what was never written is poison and raises
-when read.
+when read. A hybrid's scores also depend on what its slot holds (`testing.states`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ from metrale_lab.engine.prefill_step import PrefillStep
 from metrale_lab.engine.runner import StepRunner
 from metrale_lab.engine.settings import EngineSettings
 from metrale_lab.engine.snapshots import SnapshotPools
+from metrale_lab.engine.state_pools import StatePools
 from metrale_lab.testing.adapters import TagAdapters
+from metrale_lab.testing.states import TagMemory, tag_pools
 from metrale_lab.testing.tags import POISON, Scores, Tags, scores_of, tags_of
 from metrale_lab.trace.events import Observer
 
+NO_STATE = np.uint64(0)
 Rule = Callable[[Tags, int], Scores]  # (tags [length], vocabulary size) -> scores [vocab]
 
 
@@ -50,25 +53,6 @@ class TagPools:
             self.tags[block] = POISON
 
         stream.enqueue(fill)
-
-
-class TagStates:
-    """The slots of a network that keeps no state in them."""
-
-    slot_bytes = 0
-
-    def __init__(self, slots: int) -> None:
-        self.slots = self.dummy_slot = slots
-        self.h = self.conv = torch.zeros(0, slots + 1, 3)
-
-    def enqueue_start(self, slot: int, stream: Stream) -> None:
-        """Nothing to make empty."""
-
-    def enqueue_end(self, slot: int, stream: Stream) -> None:
-        """Nothing to forget."""
-
-    def enqueue_move(self, slot: int, new_slot: int, stream: Stream) -> None:
-        """Nothing to move."""
 
 
 class NoWeights(NamedTuple):
@@ -96,7 +80,8 @@ class TagNetwork:
 
     device: Device
     pools: TagPools
-    states: TagStates
+    states: StatePools
+    memory: TagMemory | None  # of a hybrid
     adapters: TagAdapters
     vocab_size: int
     block_size: int
@@ -114,13 +99,16 @@ class TagNetwork:
         tags = tags_of(tokens, positions, self.adapters.contents(entries))
         self.pools.tags[blocks, positions % self.block_size] = tags
 
-    def scores(self, table: Any, length: int) -> Scores:
-        """Scores after the last of `length` positions; AssertionError if one was not written."""
+    def scores(self, table: Any, length: int, context: np.uint64) -> Scores:
+        """Scores after the last of `length` positions; AssertionError if one was not written.
+
+        `context`: the tag of the recurrent state there, 0 = there is none.
+        """
         read = self.pools.tags[table].reshape(-1)[:length]
         if (read == POISON).any():
             where = int(np.flatnonzero(read == POISON)[0])
             raise AssertionError(f"position {where} of {length} was read and never written")
-        scores = self.rule(read, self.vocab_size)
+        scores = self.rule(read ^ context, self.vocab_size)
         for token, bonus in self.biased.items():
             scores[token] += bonus
         if length - 1 in self.spoiled:
@@ -154,8 +142,18 @@ class TagDecodeStep(DecodeStep):
         written = list(zip(blocks[real], places[real] % net.block_size, strict=True))
         assert len(set(written)) == len(written), "two rows write one position"
         net.write(tokens, places, blocks, adapters.numpy())
-        rows = zip(blocks_of, places, strict=True)
-        return [torch.from_numpy(np.stack([net.scores(table, at + 1) for table, at in rows]))]
+        contexts = [NO_STATE] * len(tokens)
+        if net.memory is not None:
+            net.memory.check_rows(slots.numpy()[real].tolist())
+            contents = net.adapters.contents(adapters.numpy())
+            inputs = zip(slots.tolist(), places.tolist(), tokens, contents, strict=True)
+            contexts = [
+                net.memory.advance(slot, at, [token], content).context
+                for slot, at, token, content in inputs
+            ]
+        rows = zip(blocks_of, places, contexts, strict=True)
+        scores = [net.scores(table, at + 1, context) for table, at, context in rows]
+        return [torch.from_numpy(np.stack(scores))]
 
 
 class TagPrefillStep(PrefillStep):
@@ -178,9 +176,16 @@ class TagPrefillStep(PrefillStep):
         net: Any = self._network
         size = int(count[0])
         positions = np.arange(size) + int(start[0])
+        tokens = ids.numpy()[:size]
         blocks = table.numpy()[positions // net.block_size]
-        net.write(ids.numpy()[:size], positions, blocks, adapter.numpy())
-        scores = net.scores(table.numpy(), int(positions[-1]) + 1)
+        context = NO_STATE
+        if net.memory is not None:
+            blocks = np.where(positions < int(write_from[0]), net.pools.dummy_block, blocks)
+            content = net.adapters.contents(adapter.numpy())[0]
+            tags = net.memory.advance(int(slot[0]), int(start[0]), tokens, content)
+            context = tags.context
+        net.write(tokens, positions, blocks, adapter.numpy())
+        scores = net.scores(table.numpy(), int(positions[-1]) + 1, context)
         return [torch.from_numpy(scores[None])]
 
 
@@ -190,16 +195,23 @@ class TagSteps:
     workspace_bytes = 0
 
     def __init__(
-        self, vocab_size: int, settings: EngineSettings, device: Device, emit: Observer
+        self,
+        vocab_size: int,
+        hybrid: bool,
+        settings: EngineSettings,
+        device: Device,
+        emit: Observer,
     ) -> None:
         self.pools = TagPools(settings.num_blocks, settings.block_size)
-        self.states = TagStates(settings.max_batch)
-        self.snapshots = SnapshotPools(self.states, 0)
+        self.states = tag_pools(hybrid, settings)
+        keeps = hybrid and settings.prefix_cache
+        self.snapshots = SnapshotPools(self.states, settings.snapshot_slots if keeps else 0)
         self.adapters = TagAdapters()
         self.network = TagNetwork(
             device,
             self.pools,
             self.states,
+            TagMemory(self.states) if hybrid else None,
             self.adapters,
             vocab_size,
             settings.block_size,

@@ -11,7 +11,8 @@ from metrale_lab import ops
 from metrale_lab.scheduler.requests import RequestSpec
 from metrale_lab.scheduler.sampling import derive_seed
 from metrale_lab.testing.adapters import by_name, scripted_adapter
-from metrale_lab.testing.tags import scores_of, tags_of
+from metrale_lab.testing.states import WINDOW
+from metrale_lab.testing.tags import SlotTags, next_tags, scores_of, tags_of
 
 
 class Oracle:
@@ -23,6 +24,8 @@ class Oracle:
         As given to `scripted_model`.
     adapters : iterable of str, or mapping of str to str
         As given to `scripted_model`; what a request's `adapter` may name.
+    hybrid : bool
+        As given to `scripted_model`.
     lab_seed : int
         `LabConfig.seed`, from which requests without a seed get theirs.
     """
@@ -35,10 +38,12 @@ class Oracle:
         biased: Mapping[int, float] | None = None,
         lab_seed: int = 0,
         adapters: Iterable[str] | Mapping[str, str] = (),
+        hybrid: bool = False,
     ) -> None:
         self._vocab, self._max_seq_len = vocab_size, max_seq_len
         self._eos, self._biased = frozenset(eos_ids), dict(biased or {})
         self._lab_seed = lab_seed
+        self._hybrid = hybrid
         paths = by_name(adapters)
         self._contents = {name: scripted_adapter(path).content for name, path in paths.items()}
 
@@ -66,7 +71,8 @@ class Oracle:
         self, tokens: list[int], forbidden: frozenset[int], spec: RequestSpec, seed: int
     ) -> int:
         content = 0 if spec.adapter is None else self._contents[spec.adapter]
-        scores = scores_of(tags_of(tokens, np.arange(len(tokens)), content), self._vocab)
+        tags = tags_of(tokens, np.arange(len(tokens)), content)
+        scores = scores_of(tags ^ self._context(tokens, content), self._vocab)
         for token, bonus in self._biased.items():
             scores[token] += bonus
         scores[sorted(forbidden)] = -np.inf
@@ -82,3 +88,12 @@ class Oracle:
             torch.tensor([len(tokens)]),
         )
         return int(picked)
+
+    def _context(self, tokens: list[int], content: int) -> np.uint64:
+        """The tag of the recurrent state after all tokens, one by one from the start."""
+        if not self._hybrid:
+            return np.uint64(0)
+        tags = SlotTags(0, (0,) * WINDOW)
+        for token in tokens:
+            tags = next_tags(tags, token, content)
+        return tags.context

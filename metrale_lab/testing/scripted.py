@@ -18,6 +18,9 @@ def scripted_lab(
     max_seq_len: int = 256,
     vocab_size: int = 64,
     prefix_cache: bool = True,
+    hybrid: bool = False,
+    ssm_slots: int | None = None,
+    snapshot_slots: int = 16,
     eos_ids: Iterable[int] = (),
     biased: Mapping[int, float] | None = None,
     adapters: Iterable[str] | Mapping[str, str] = (),
@@ -35,6 +38,10 @@ def scripted_lab(
     ----------
     num_blocks, block_size, max_batch, max_seq_len, prefix_cache
         As in `LabConfig`, with small defaults.
+    hybrid : bool
+        Whether the network also keeps a recurrent state in each sequence's slot.
+    ssm_slots, snapshot_slots
+        As in `LabConfig`, of a hybrid.
     vocab_size : int
         Token ids; those below 64 are letters.
     eos_ids : iterable of int
@@ -68,11 +75,20 @@ def scripted_lab(
         max_seq_len=max_seq_len,
         vocab_size=vocab_size,
         prefix_cache=prefix_cache,
+        hybrid=hybrid,
+        ssm_slots=ssm_slots,
+        snapshot_slots=snapshot_slots,
         eos_ids=eos_ids,
         biased=biased,
         adapters=adapters,
     )
-    sizes = {"max_batch": max_batch, "prefix_cache": prefix_cache, "poison": True}
+    sizes = {
+        "max_batch": max_batch,
+        "prefix_cache": prefix_cache,
+        "ssm_slots": ssm_slots,
+        "snapshot_slots": snapshot_slots,
+        "poison": True,
+    }
     try:
         return Lab(model, **{**sizes, "name": "scripted", **config})
     except BaseException:

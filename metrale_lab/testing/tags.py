@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,7 @@ Scores = np.ndarray[Any, np.dtype[np.float32]]
 
 POISON = np.uint64(2**64 - 1)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MASK = 2**64 - 1
 
 
 def mix(values: Any) -> Tags:
@@ -38,3 +39,37 @@ def scores_of(tags: Tags, vocab_size: int) -> Scores:
         folded = mix(tags ^ mix(np.arange(len(tags)))).sum(dtype=np.uint64)
         words = mix(folded + np.arange(vocab_size, dtype=np.uint64))
     return ((words >> np.uint64(40)).astype(np.float32) / np.float32(2**24) * 4).astype(np.float32)
+
+
+class SlotTags(NamedTuple):
+    """What a slot holds: the state, and the tags of the last tokens, oldest first."""
+
+    state: int
+    window: tuple[int, ...]
+
+    @property
+    def context(self) -> np.uint64:
+        """One tag that depends on all of it."""
+        folded = self.state
+        for tag in self.window:
+            folded = _mix_one(folded ^ tag)
+        return np.uint64(folded)
+
+
+def next_tags(tags: SlotTags, token: int, adapter: int) -> SlotTags:
+    """What a slot holds after one token more under an adapter; never `POISON`."""
+    tag = _mix_one(_mix_one(int(token)) ^ int(adapter))
+    state = _mix_one(tags.state ^ tag)
+    return SlotTags(_sound(state), (*tags.window[1:], _sound(tag)))
+
+
+def _sound(tag: int) -> int:
+    return 0 if tag == int(POISON) else tag
+
+
+def _mix_one(value: int) -> int:
+    """`mix` of one number, in plain integers."""
+    z = (value * int(_GOLDEN) + 0x632BE59BD9B4E019) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return z ^ (z >> 31)

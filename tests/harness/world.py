@@ -61,6 +61,7 @@ class World:
             "eos_ids": eos if tokenizer else (),
             "biased": biased,
             "lab_seed": seed,
+            "hybrid": self.model.holds_state,
         }
         self.oracle = Oracle(**self._oracle_options)
         self.requests: list[Request] = []
@@ -192,6 +193,7 @@ class World:
     def check_promises(self) -> None:
         """What a reclaim did not make room for because it was cached, was then reused."""
         pinned: dict[int, int] = {}  # blocks by request, of its latest reclaim
+        matched = {one.sequence: one.matched_tokens for one in self.told(ev.PrefixLookup)}
         asking = ev.NONE
         for event in self.events:
             if isinstance(event, ev.ReclaimStarted):
@@ -200,7 +202,7 @@ class World:
                 pinned[asking], asking = event.pinned_blocks, ev.NONE
             elif isinstance(event, ev.RequestAdmitted):
                 promised = pinned.get(event.request_id, 0) * self.model.block_size
-                assert event.cached_tokens >= promised, (
+                assert matched[event.sequence] >= promised, (
                     f"{event}: {promised} tokens were counted on"
                 )
 
@@ -211,6 +213,8 @@ class World:
         assert all(not one.users and one.state != "draining" for one in self.model.adapters.slots)
         self.scheduler.drop_cache()
         assert self.model.num_free_blocks() == self.model.num_total_blocks()
+        assert self.model.slots.free == self.model.slots.total
+        assert self.model.snapshots.free == self.model.snapshots.total
         self.scheduler.close()
         self.model.teardown()
         assert self.device.live_events == 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -21,6 +23,8 @@ prompts = st.builds(
 
 
 class SchedulerMachine(RuleBasedStateMachine):
+    hybrid = False
+
     @initialize(
         router=st.sampled_from(["sync", "async", "async"]),
         completion=st.sampled_from(["at_once", "lag", "newest_first"]),
@@ -28,8 +32,15 @@ class SchedulerMachine(RuleBasedStateMachine):
         watermark=st.sampled_from([None, 0, 0, 3]),
         chunk=st.sampled_from([0, 5]),
         cache=st.sampled_from([True, True, False]),
+        states=st.fixed_dictionaries(
+            {
+                "ssm_slots": st.sampled_from([2, 3, 5]),
+                "snapshot_slots": st.sampled_from([0, 1, 4, 16, 16]),
+            }
+        ),
     )
-    def build(self, router, completion, num_blocks, watermark, chunk, cache):
+    def build(self, router, completion, num_blocks, watermark, chunk, cache, states):
+        states["hybrid"] = self.hybrid
         self.world = World(
             router,
             device=ScriptedDevice(completion),
@@ -42,6 +53,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             prefix_cache=cache,
             max_seq_len=64,
             adapters=("a",),
+            **states,
         )
 
     @rule(
@@ -58,8 +70,11 @@ class SchedulerMachine(RuleBasedStateMachine):
     def submit(self, prompt, max_tokens, change, **arguments):
         self.change_adapter(change, f"folder {len(self.world.requests) % 3}")
         arguments["stop_token_ids"] = arguments.pop("stops")
+        self.submit_to_world(prompt, max_tokens=max_tokens, **arguments)
+
+    def submit_to_world(self, prompt, **arguments):
         try:
-            self.world.submit(*prompt, max_tokens=max_tokens, **arguments)
+            self.world.submit(*prompt, **arguments)
         except KvCacheExhausted:
             happened["refused"] += 1
         except AdapterError:
@@ -78,6 +93,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         if change == "unload" and slots.names and self.world.device.fail_in is None:
             self.world.model.unload_adapter("a")
             self.world.check()
+
+    @rule(data=st.data(), more=st.integers(1, 5))
+    def go_on(self, data, more):
+        """The next prompt is what a request was asked and answered, and some tokens more."""
+        ended = [one for one in self.world.requests if one.done() and len(one.token_ids) > 1]
+        if ended:
+            one = data.draw(st.sampled_from(ended))
+            history = (*one.spec.token_ids, *one.token_ids)[:40]
+            prompt = (*history, *range(50, 50 + more))
+            self.submit_to_world(prompt, max_tokens=4, adapter=one.spec.adapter)
 
     @rule(count=st.integers(1, 6))
     def tick(self, count):
@@ -108,8 +133,11 @@ class SchedulerMachine(RuleBasedStateMachine):
     def teardown(self):
         world = self.world
         world.scheduler.hold_blocks(0)
-        world.finish()
+        world.run()
         world.device.fail_in = None
+        with suppress(DeviceFault):  # of work that nobody waits for
+            world.model.default_stream.synchronize()
+        world.finish()
         happened["ahead"] += world.counters.ahead_launches
         happened["discarded"] += len(world.discarded)
         happened["rolled back"] += world.counters.rolled_back_blocks
@@ -117,15 +145,32 @@ class SchedulerMachine(RuleBasedStateMachine):
         bound = world.told(ev.AdapterEvent)
         happened["adapted"] += sum(one.kind == "acquire" for one in bound)
         happened["drained"] += sum(one.kind == "drain" for one in bound)
+        happened["slots moved"] += self.moves()
+        kinds = Counter(one.kind for one in world.told(ev.SnapshotEvent))
+        happened.update({f"snapshot {kind}": count for kind, count in kinds.items()})
         happened["faults"] += len(world.told(ev.EngineFault))
         happened["evicted"] += sum(tick.evicted_blocks for tick in world.told(ev.TickEnded))
         happened["reused"] += sum(one.reused_tokens for one in world.told(ev.PrefixLookup))
 
+    def moves(self):
+        return sum(one.kind == "compact" for one in self.world.told(ev.SlotEvent))
 
-def test_anything_in_any_order():
+
+class HybridMachine(SchedulerMachine):
+    hybrid = True
+
+
+STRESSED = ("ahead", "discarded", "rolled back", "preempted", "faults", "evicted", "slots moved")
+STRESSED += ("adapted", "drained", "replaced under users", "not loaded")
+OF_DENSE = ("reused",)
+OF_HYBRIDS = ("snapshot save", "snapshot restore", "snapshot evict")
+
+
+@pytest.mark.parametrize(
+    ("machine", "stressed"), [(SchedulerMachine, OF_DENSE), (HybridMachine, OF_HYBRIDS)]
+)
+def test_anything_in_any_order(machine, stressed):
     happened.clear()
-    SchedulerMachine.TestCase.settings = settings(stateful_step_count=25)
-    SchedulerMachine.TestCase().runTest()
-    stressed = ("ahead", "discarded", "rolled back", "preempted", "faults", "evicted", "reused")
-    stressed += ("adapted", "drained", "replaced under users", "not loaded")
-    assert all(happened[one] for one in stressed), happened
+    machine.TestCase.settings = settings(stateful_step_count=25)
+    machine.TestCase().runTest()
+    assert all(happened[one] for one in (*STRESSED, *stressed)), happened
