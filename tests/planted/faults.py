@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tests.planted.faults_adapters import ADAPTER_FAULTS
 from tests.planted.faults_cache import CACHE_FAULTS
 from tests.planted.faults_hybrid import HYBRID_FAULTS
 from tests.planted.faults_model import MODEL_FAULTS
 from tests.planted.faults_scheduler import SCHEDULER_FAULTS
 
-FAULTS = (*CACHE_FAULTS, *SCHEDULER_FAULTS, *MODEL_FAULTS, *HYBRID_FAULTS)
+FAULTS = (*CACHE_FAULTS, *SCHEDULER_FAULTS, *MODEL_FAULTS, *HYBRID_FAULTS, *ADAPTER_FAULTS)

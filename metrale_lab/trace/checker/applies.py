@@ -14,8 +14,8 @@ def why_not(law: str, world: World) -> str:
     """Why the law cannot be broken here; "" when it can."""
     if law == "I22":
         return "it compares a run that is watched with one that is not"
-    if law == "I14" and getattr(world.model, "adapters", None) is None:
-        return "there are no adapter slots"
+    if law == "I14" and not world.adapters:
+        return "no adapter has been loaded"
     if law == "I13" and getattr(world.model, "slots", None) is None:
         return "there are no slots"
     if law in _OF_THE_CACHE and world.tree is None:
