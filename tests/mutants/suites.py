@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-_CACHE = (
-    "tests/cache/test_pool.py",
-    "tests/cache/test_stamp_set.py",
-    "tests/cache/test_tree.py",
-    "tests/cache/test_misses.py",
-    "tests/cache/test_reclaim.py",
-    "tests/cache/test_cache_faults.py",
-    "tests/cache/test_allocator.py",
-    "tests/cache/test_constant_cost.py",
-    "tests/cache/test_pool_machine.py",
-    "tests/cache/test_tree_machine.py",
-    "tests/cache/test_allocator_machine.py",
-)
-_ROUTERS = (
-    "tests/scheduler/test_ring.py",
-    "tests/scheduler/test_routers.py",
-    "tests/scheduler/test_pipeline.py",
-)
-_CACHE_FILES = (
-    "pool",
-    "allocator",
-    "tree",
-    "trie",
-    "nodes",
-    "lru",
-    "recency",
-    "misses",
-    "ghosts",
-)
+_MACHINES = ("pool_machine", "tree_machine", "allocator_machine")
+_TREE = ("tree", "misses", "reclaim", "cache_faults", "constant_cost", *_MACHINES[1:])
+
+_CACHE: dict[str, tuple[str, ...]] = {
+    "pool": ("pool", "allocator", "reclaim", "cache_faults", *_MACHINES),
+    "allocator": ("allocator", "reclaim", "cache_faults", *_MACHINES[1:]),
+    "tree": _TREE,
+    "trie": _TREE,
+    "nodes": _TREE,
+    "lru": _TREE,
+    "recency": ("stamp_set", "tree", "constant_cost", "tree_machine"),
+    "misses": ("misses", "constant_cost", "tree_machine"),
+    "ghosts": ("misses", "tree_machine"),
+}
+_ROUTERS = ("test_ring", "test_routers", "test_pipeline")
 
 SUITES: dict[str, tuple[str, ...]] = {
-    **{f"metrale_lab/cache/{name}.py": _CACHE for name in _CACHE_FILES},
-    **{f"metrale_lab/scheduler/{name}.py": _ROUTERS for name in ("routers", "router", "ring")},
+    **{
+        f"metrale_lab/cache/{name}.py": tuple(f"tests/cache/test_{one}.py" for one in tests)
+        for name, tests in _CACHE.items()
+    },
+    **{
+        f"metrale_lab/scheduler/{name}.py": tuple(f"tests/scheduler/{one}.py" for one in _ROUTERS)
+        for name in ("routers", "router", "ring")
+    },
 }

@@ -20,8 +20,8 @@ from tests.mutants.mutants import Mutant, mutants_of
 
 SLOW_TO_IMPORT = ("hypothesis.stateful", "numpy", "pandas", "torch")
 DATA_BYTES = 6 << 30  # a mutant may append for ever
-SLOWER = 4  # than the whole source: then a mutant hangs, and is noticed
-SPARE_S = 5
+SLOWER = 2  # than the whole source: then a mutant hangs, and is noticed
+SPARE_S = 3
 
 
 def main() -> None:
