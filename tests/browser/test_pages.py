@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.browser.lab_page import SETUP, LabPage
 
 Open = Callable[..., LabPage]
@@ -73,20 +75,32 @@ def test_dark_and_light(open_notebook: Open) -> None:
     assert one.barriers() == []
 
 
-def test_kernel_restart(open_notebook: Open) -> None:
-    one = open_notebook(SETUP, "lab.widgets.dashboard()")
+@pytest.mark.parametrize("how", ["restarted", "killed"])
+def test_a_panel_outlives_its_kernel(open_notebook: Open, how: str) -> None:
+    """By the user's wish, or by the system's: SIGKILL, after which the server starts another."""
+    kill = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
+    one = open_notebook(SETUP, "lab.widgets.dashboard()", kill)
     one.run(0)
     one.run(1)
     one.wait_tick(30)
-    one.page.evaluate(
-        "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
-    )
+    if how == "killed":
+        one.start(2)
+    else:
+        one.page.evaluate(
+            "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()"
+        )
     one.wait("() => document.querySelector('.ml-status').textContent === 'kernel gone'")
+    if how == "killed":
+        one.page.locator(".jp-Dialog button").first.click()  # the notebook says so too
     last = one.tick()
     one.press("One frame back")
     one.wait("() => document.querySelector('.ml-moment').textContent.startsWith('view at tick')")
     assert one.tick() <= last
     one.shot("kernel_gone")
+    one.wait(
+        "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status"
+        " === 'idle'"
+    )
     one.run(0)
     one.run(1)
     one.wait_tick(5)
