@@ -98,7 +98,7 @@ def asks(stops: dict[int, int] | None = None, **options: Any) -> list[RequestSpe
     ]
 
 
-def test_greedy_texts_are_the_reference_alone_and_together(
+def test_greedy_texts_are_the_reference_alone_together_and_again(
     folder: Path, loaded: LoadedModel
 ) -> None:
     specs = asks()
@@ -110,6 +110,10 @@ def test_greedy_texts_are_the_reference_alone_and_together(
             assert Run(loaded, specs, router, chunk).texts == expected
         for spec, text in zip(specs, expected, strict=True):
             assert Run(loaded, [spec], router).texts == [text]
+        twice = Run(loaded, [*specs, *specs], router, prefix_cache=True)
+        assert twice.texts == [*expected, *expected]
+        reused = [one.cached_tokens for one in twice.results[len(specs) :]]
+        assert reused == [(length - 1) // 4 * 4 for length in LENGTHS]
 
 
 @pytest.mark.parametrize("row", [0, 1, 2])

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from metrale_lab.testing import Oracle, ScriptedDevice, scripted_model
 from metrale_lab.trace import events as ev
 from metrale_lab.trace.checker import check
 from metrale_lab.trace.events import Observer
-from metrale_lab.weights import LoadedModel, load_model
+from metrale_lab.weights import load_model
 from tests.engine.kit import opened
 from tests.lora_folders import make_adapter
 from tests.tiny_models import make_folder
@@ -75,6 +74,7 @@ def asks(temperature: float, stops: Sequence[tuple[int, ...]] = ((),) * 5) -> li
             seed=number,
             stop_token_ids=stops[number],
             adapter=ADAPTERS[number],
+            ignore_eos=True,
         )
         for number, own in enumerate(range(length - SHARED) for length in LENGTHS)
     ]
@@ -166,28 +166,17 @@ def scripted(emit: Observer, hybrid: bool = False, **settings: Any) -> Iterator[
     assert (model.device.live_events, model.device.live_pinned_bytes) == (0, 0)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_folder(tmp_path_factory.mktemp("llama") / "llama", "llama")
-
-
-@pytest.fixture(scope="module")
-def loaded(folder: Path) -> LoadedModel:
-    return load_model(folder, torch.float32)
-
-
-@pytest.fixture(scope="module")
-def adapters(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    path = tmp_path_factory.mktemp("adapters")
-    return {name: make_adapter(folder, path / name, r=rank) for name, rank in (("a", 2), ("b", 5))}
-
-
-@pytest.fixture(scope="module", params=["scripted", "scripted hybrid", "real"])
-def opener(request: pytest.FixtureRequest) -> Opener:
-    """Opens the made-up network, or a tiny transformer with random weights."""
-    if request.param != "real":
+@pytest.fixture(scope="module", params=["scripted", "scripted hybrid", "llama", "qwen3_5_text"])
+def opener(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Opener:
+    """Opens the made-up network, or a tiny model with random weights, dense or hybrid."""
+    if request.param.startswith("scripted"):
         return partial(scripted, hybrid=request.param == "scripted hybrid")
-    loaded, paths = request.getfixturevalue("loaded"), request.getfixturevalue("adapters")
+    folder = make_folder(tmp_path_factory.mktemp("tiny") / "model", request.param)
+    loaded = load_model(folder, torch.float32)
+    paths = {
+        name: make_adapter(folder, folder.parent / name, r=rank)
+        for name, rank in (("a", 2), ("b", 5))
+    }
 
     @contextmanager
     def real(emit: Observer, **settings: Any) -> Iterator[TransformerModel]:
