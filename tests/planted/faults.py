@@ -7,5 +7,13 @@ from tests.planted.faults_cache import CACHE_FAULTS
 from tests.planted.faults_hybrid import HYBRID_FAULTS
 from tests.planted.faults_model import MODEL_FAULTS
 from tests.planted.faults_scheduler import SCHEDULER_FAULTS
+from tests.planted.faults_slots import SLOT_FAULTS
 
-FAULTS = (*CACHE_FAULTS, *SCHEDULER_FAULTS, *MODEL_FAULTS, *HYBRID_FAULTS, *ADAPTER_FAULTS)
+FAULTS = (
+    *CACHE_FAULTS,
+    *SCHEDULER_FAULTS,
+    *MODEL_FAULTS,
+    *HYBRID_FAULTS,
+    *ADAPTER_FAULTS,
+    *SLOT_FAULTS,
+)
