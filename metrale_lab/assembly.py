@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from metrale_lab.engine.adapters import TransformerAdapters
 from metrale_lab.engine.build import build_model
 from metrale_lab.engine.settings import EngineSettings
 from metrale_lab.errors import AdapterError, InvalidConfig, ModelNotFound
+from metrale_lab.layers.memory import BUFFERS
 from metrale_lab.scheduler.settings import SchedulerSettings
 from metrale_lab.trace.events import Observer
 from metrale_lab.weights.fetch import resolve_model
@@ -99,13 +101,23 @@ def default_num_blocks(
     wanted = config.max_batch * -(-max_seq_len // config.block_size)
     if config.deterministic:
         return min(wanted, DETERMINISTIC_BLOCKS)
-    return max(1, min(wanted, free_memory // 4 // block_bytes(spec, config.block_size, kv_dtype)))
+    one = max(1, block_bytes(spec, config.block_size, kv_dtype))
+    return max(1, min(wanted, free_memory // 4 // one))
 
 
 def block_bytes(spec: ModelSpec, block_size: int, kv_dtype: torch.dtype) -> int:
     """Bytes of one block index over all layers, K and V."""
     values = block_size * spec.num_kv_heads * spec.head_dim * spec.attention_layers * 2
     return values * kv_dtype.itemsize
+
+
+def state_bytes(spec: ModelSpec, dtype: torch.dtype) -> int:
+    """Bytes of a sequence's state over all linear layers, once."""
+    if spec.linear is None:
+        return 0
+    one = 4 * math.prod(spec.linear.state_shape)
+    one += dtype.itemsize * math.prod(spec.linear.window_shape)
+    return one * len(spec.linear_layers)
 
 
 def _adopt(model: Model, config: LabConfig, observe: Callable[[int, int], Observer]) -> Assembly:
@@ -142,7 +154,17 @@ def _resolve(
     num_blocks = config.num_blocks or default_num_blocks(
         spec, config, max_seq_len, kv_dtype, device.free_memory()
     )
-    _check_fits(num_blocks, spec, config, kv_dtype, device)
+    slots = config.ssm_slots or config.max_batch + 1
+    state = state_bytes(spec, dtype)
+    _check_fits(
+        {
+            f"num_blocks={num_blocks}": block_bytes(spec, config.block_size, kv_dtype)
+            * (num_blocks + 1),
+            f"ssm_slots={slots}": state * BUFFERS * (slots + 1),
+            f"snapshot_slots={config.snapshot_slots}": state * config.snapshot_slots,
+        },
+        device.free_memory(),
+    )
     return dataclasses.replace(
         config,
         num_blocks=num_blocks,
@@ -151,20 +173,19 @@ def _resolve(
         dtype=_dtype_name(dtype),
         kv_dtype=_dtype_name(kv_dtype),
         weights="exact",
-        ssm_slots=config.ssm_slots or config.max_batch + 1,
+        ssm_slots=slots,
         threads=torch.get_num_threads(),
     )
 
 
-def _check_fits(
-    num_blocks: int, spec: ModelSpec, config: LabConfig, kv_dtype: torch.dtype, device: Device
-) -> None:
-    asked = (num_blocks + 1) * block_bytes(spec, config.block_size, kv_dtype)
-    free = device.free_memory()
-    if asked > free:
+def _check_fits(asked: dict[str, int], free: int) -> None:
+    """Refuse pools, by the field that sizes them, that are larger than free memory in all."""
+    total = sum(asked.values())
+    if total > free:
+        most = max(asked, key=lambda name: asked[name])
         raise InvalidConfig(
-            f"num_blocks={num_blocks}: the pool would take {asked / 2**30:.1f} GiB, "
-            f"{free / 2**30:.1f} GiB are free. Lower num_blocks or block_size."
+            f"{most}: the pools would take {total / 2**30:.3g} GiB, of which this one "
+            f"{asked[most] / 2**30:.3g} GiB; {free / 2**30:.3g} GiB are free. Lower it."
         )
 
 

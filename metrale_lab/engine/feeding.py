@@ -1,4 +1,4 @@
-"""The device-feed trait of a dense transformer: steps that take their ids from the step before."""
+"""The device-feed trait of a transformer: steps that take their ids from the step before."""
 
 from __future__ import annotations
 

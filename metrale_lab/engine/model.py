@@ -1,4 +1,4 @@
-"""A dense transformer behind the three traits."""
+"""A transformer behind the three traits."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ from metrale_lab.engine.traits import Model
 
 
 class TransformerModel(TransformerLifecycle, TransformerFeed, TransformerForward, Model):
-    """Llama, Qwen2 and Qwen3 with a paged KV cache; made by `build_model`."""
+    """A dense model or hybrid with a paged KV cache; made by `build_model`."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from metrale_lab import ops
 from metrale_lab.ops.delta import naive_gated_delta
+from metrale_lab.ops.state_space import naive_state_space
 
 TOLERANCE = 1e-4
 
@@ -112,6 +113,22 @@ def _gated_delta() -> None:
     _close(pool[1], after)
 
 
+def _state_space() -> None:
+    state, x = _values(2, 3, 4) * 0.5, _values(3, 2, 3)
+    given = (x, _values(3, 1, 4), _values(3, 1, 4) + 1, _values(3, 2).abs(), -_values(3, 2).abs())
+    expected, after = naive_state_space(*given, state)
+    found, end = ops.state_space(*given, state)
+    _close(found, expected)
+    _close(end, after)
+    pool = torch.stack((state, torch.zeros_like(state)))
+    for token in range(3):
+        cells = torch.tensor([token % 2]), torch.tensor([1 - token % 2])
+        one, two, three, four, five = (each[token : token + 1] for each in given)
+        row = ops.state_space_step(one, two, three, four, five, pool, *cells)
+        _close(row[0], expected[token])
+    _close(pool[1], after)
+
+
 def _masked_argmax() -> None:
     nan, inf = float("nan"), float("inf")
     rows = torch.tensor([[1.0, 3, 3, 2], [nan, 1, inf, 0], [-inf, -inf, -inf, -inf], [9, 8, 7, 6]])
@@ -149,6 +166,7 @@ SELF_TESTS: dict[str, Callable[[], None]] = {
     "paged_prefill_attention": _paged_prefill_attention,
     "causal_conv": _causal_conv,
     "gated_delta": _gated_delta,
+    "state_space": _state_space,
     "masked_argmax": _masked_argmax,
     "sample": _sample,
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from metrale_lab.assembly import state_bytes
 from metrale_lab.engine import HostToken
 from metrale_lab.engine.model import TransformerModel
 from metrale_lab.errors import DeviceFault, SlotBusy, SlotPoolExhausted
@@ -165,5 +166,6 @@ def test_slots_limit_live_sequences_and_memory_is_told(hybrid: LoadedModel) -> N
         assert model.alloc_sequence().slot_idx == 0
         floats = 4 * 16 * 24 + 3 * (2 * 2 * 16 + 4 * 24)  # state, and a window of 3 inputs
         assert model.memory_parts()["slots"] == 2 * 3 * 3 * floats * 4
+        assert state_bytes(hybrid.spec, torch.float32) == 3 * floats * 4
         one_layer = 2 * 8 * 2 * 32 * 4  # K and V of 8 tokens, 2 heads of 32
         assert model.kv_block_bytes() == one_layer
