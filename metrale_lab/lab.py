@@ -304,7 +304,10 @@ class Lab(Watched):
         self._thread.call(lambda: model.unload_adapter(name))
 
     def reset(self) -> None:
-        """Cancel everything, drop the cache, clear the record, count ids from 0; same weights."""
+        """Cancel everything, drop the cache, clear the record, count ids from 0.
+
+        Weights and adapters stay.
+        """
         self._require_open("reset")
 
         def work() -> None:

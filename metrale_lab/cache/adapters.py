@@ -68,6 +68,11 @@ class AdapterSlots:
         """Adapters that a request may ask for."""
         return [one.name for one in self.slots if one.state == "loaded"]
 
+    @property
+    def any_held(self) -> bool:
+        """Whether some slot holds an adapter."""
+        return any(one.state != "free" for one in self.slots)
+
     def find(self, name: str) -> AdapterSlot:
         """The slot that new users of a name get. AdapterError when no such adapter is loaded."""
         for one in self.slots:

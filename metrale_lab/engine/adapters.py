@@ -51,10 +51,16 @@ class TransformerAdapters(TransformerCore):
         return slot
 
     def unload_adapter(self, name: str) -> None:
-        """Offer the adapter to nobody any more; its slot is free once its last user ended."""
+        """Offer the adapter to nobody any more; its slot is free once its last user ended.
+
+        With the last adapter the pools go, and steps are captured without them again.
+        """
         self._enter()
         slot = self.adapters.unload(arguments.text("name", name, AdapterError))
-        self._poison_if_free(slot)
+        if self.adapters.any_held:
+            self._poison_if_free(slot)
+        else:
+            self._replace_pools(self.steps.adapters.clear)
 
     def activate_adapter(self, name: str | None) -> None:
         """Let `adapter_slot` -1 stand for an adapter, None: for the base model."""
@@ -97,12 +103,15 @@ class TransformerAdapters(TransformerCore):
         return slot
 
     def _make_room_for(self, adapter: LoraAdapter, slots: int) -> None:
-        """Let the pools hold the adapter; captured steps read the old ones, so they go."""
-        pools = self.steps.adapters
-        if not pools.fits(adapter, slots):
-            self._do(pools.grow(adapter, slots))
-            self.steps.graphs.drop_captures()
-            self._emit(MemoryPart("adapters", pools.nbytes))
+        """Let the pools hold the adapter."""
+        if not self.steps.adapters.fits(adapter, slots):
+            self._replace_pools(self.steps.adapters.grow(adapter, slots))
+
+    def _replace_pools(self, replace: Callable[[], None]) -> None:
+        """Change the tensors that captured steps read, so the captures go."""
+        self._do(replace)
+        self.steps.graphs.drop_captures()
+        self._emit(MemoryPart("adapters", self.steps.adapters.nbytes))
 
     def _poison_if_free(self, slot: int) -> None:
         if self.settings.poison and self.adapters.resolve(slot) == NONE:

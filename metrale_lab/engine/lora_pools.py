@@ -21,7 +21,7 @@ def entry_of(slot: int) -> int:
 
 
 class LoraPools:
-    """A and B of each product that a loaded adapter changes; nothing before the first load.
+    """A and B of each product that a loaded adapter changes; nothing while none is loaded.
 
     Attributes
     ----------
@@ -75,6 +75,11 @@ class LoraPools:
             self.layers = layers
 
         return replace
+
+    def clear(self) -> None:
+        """Hold nothing, as before the first load."""
+        self._entries = self._rank = 0
+        self._places, self.layers = frozenset(), ()
 
     def write(self, slot: int, adapter: LoraAdapter) -> None:
         """Put an adapter into a slot that nobody uses."""

@@ -63,6 +63,10 @@ class TagAdapters:
 
         return replace
 
+    def clear(self) -> None:
+        """Hold no slot."""
+        self._contents = np.zeros(1, np.uint64)
+
     def write(self, slot: int, adapter: ScriptedAdapter) -> None:
         """Put an adapter into a slot."""
         self._contents[entry_of(slot)] = adapter.content

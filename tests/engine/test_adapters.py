@@ -314,6 +314,28 @@ def test_without_adapters_nothing_is_added_to_a_step(llama):
         assert all(a < b.nbytes for a, b in zip(bare, model.steps.graphs.info(), strict=True))
 
 
+def test_with_the_last_adapter_the_pools_go(llama):
+    ids = prompt(9)
+    with opened(llama.loaded) as model:
+        bare = model.decode_batch([5], [fresh(model, -1)]).numpy().tobytes()
+        for name in ("rs", "mlp"):
+            slots = llama.load_all(model)
+            seq = fresh(model, slots["all"])
+            model.prefill(ids[:7], seq)
+            for one in ADAPTERS:
+                model.unload_adapter(one)
+            close(model.decode_batch([ids[7]], [seq]).numpy()[0], llama.logits("all", ids)[7])
+            assert model.memory_parts()["adapters"] > 0, "a row still needs its own"
+            model.free_sequence(seq)
+            slot = model.load_adapter(name, llama.paths[name])
+            seq = fresh(model, slot)
+            close(model.prefill(ids, seq).numpy(), llama.logits(name, ids)[8])
+            model.free_sequence(seq)
+            model.unload_adapter(name)
+            assert model.memory_parts()["adapters"] == 0
+            assert model.decode_batch([5], [fresh(model, -1)]).numpy().tobytes() == bare
+
+
 def test_an_empty_slot_is_poisoned_and_read_by_nobody(llama):
     ids = prompt(9)
     with opened(llama.loaded, poison=True) as model:
@@ -360,3 +382,28 @@ def test_adapter_calls_need_a_bound_thread(llama):
                 call()
         model.bind_gpu_to_thread()
         assert model.adapters.names == ["x"]
+
+
+def test_where_it_is_asked_for_a_row_has_the_same_bits_beside_other_adapters(bench):
+    ids = prompt(21)
+    with opened(bench.loaded, max_batch=8, company_free=True, prefix_cache=False) as model:
+        slots = bench.load_all(model)
+        seqs = {name: fresh(model, slot) for name, slot in slots.items()}
+        for seq in seqs.values():
+            model.prefill(ids[:20], seq)
+
+        def scores(*names):
+            """Of the first row; then all rows are as they were before."""
+            rows = [seqs[name] for name in names]
+            found = model.decode_batch([ids[20]] * len(rows), rows).numpy()[0].tobytes()
+            for seq in rows:
+                model.free_sequence(seq)
+            for name in names:
+                seqs[name] = fresh(model, slots[name])
+                model.prefill(ids[:20], seqs[name])
+            return found
+
+        for name in slots:
+            alone = scores(name)
+            others = [other for other in slots if other != name]
+            assert all(scores(name, *others[:count]) == alone for count in (1, 2, 3)), name

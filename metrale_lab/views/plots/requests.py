@@ -79,6 +79,8 @@ def _row(
 def summary_of(one: RequestState) -> str:
     """What there is to say of a request in half a line."""
     facts = [one.finish_reason or one.state, f"{one.output_tokens} of {one.max_tokens}"]
+    if one.adapter:
+        facts.append(f"adapter {one.adapter}")
     if one.first_token_s is not None:
         facts.append(f"first {(one.first_token_s - one.arrived_s) * 1000:.0f} ms")
     if one.cached_tokens:

@@ -95,8 +95,9 @@ export class Requests {
     line.element.classList.toggle("ml-chosen", chosen);
     say(line.state, this.stateText(row, theme));
     line.state.title = row.error;
+    const adapter = row.adapter ? `, adapter ${row.adapter}` : "";
     const cached = row.cached_tokens ? ` (${row.cached_tokens} reused)` : "";
-    say(line.tokens, `${row.prompt_tokens}${cached} + ${row.output_tokens}/${row.max_tokens}`);
+    say(line.tokens, `${row.prompt_tokens}${cached} + ${row.output_tokens}/${row.max_tokens}${adapter}`);
     line.tokens.title = row.miss ? `first block that missed: ${row.miss.replaceAll("_", " ")}` : "";
     say(line.first, timeText(row.first_token_s - row.arrived_s));
     const per = (row.last_token_s - row.first_token_s) / (row.output_tokens - 1);
