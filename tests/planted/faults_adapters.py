@@ -122,7 +122,7 @@ ADAPTER_FAULTS = (
     Fault(
         "a grown pool is read by the old captures",
         MODEL,
-        "            self.steps.graphs.drop_captures()\n",
+        "        self.steps.graphs.drop_captures()\n",
         "",
         ORACLE,
     ),
@@ -155,7 +155,7 @@ ADAPTER_FAULTS = (
         ORACLE,
     ),
     Fault(
-        "padding rows get the first adapter",
+        "the first row of a step gets the last one's adapter",
         DECODE,
         '            staging["adapters"][rows:] = NO_ADAPTER\n',
         '            staging["adapters"][rows:] = NO_ADAPTER\n'
