@@ -136,6 +136,20 @@ def test_hold_takes_free_blocks_then_cached_ones_and_gives_them_back():
     assert (cache.pool.free, cache.allocator.held) == (7, ())
 
 
+@pytest.mark.parametrize("stored", [1, 2, 5, 8, 10])
+def test_exactly_what_is_missing_is_evicted(stored):
+    for wanted in range(1, 11):
+        missing = max(0, wanted - (10 - stored))
+        cache = make_cache()
+        store(cache, tokens(stored * BS))
+        cache.allocator.hold(wanted)
+        assert len(cache.events.of(NodeRemoved)) == cache.allocator.evicted_total == missing
+        cache = make_cache()
+        store(cache, tokens(stored * BS))
+        assert cache.allocator.reclaim_for([], 0, wanted) == (wanted, max(wanted, 10 - stored))
+        assert len(cache.events.of(NodeRemoved)) == cache.allocator.evicted_total == missing
+
+
 def test_hold_is_all_or_nothing():
     cache = make_cache()
     live = Sequence(cache, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from cache_kit import BS, make_cache, store
 
+from metrale_lab.cache import BlockAllocator
 from metrale_lab.trace.events import NONE, BlockEvent, ReclaimFinished
 
 
@@ -33,6 +34,14 @@ def test_a_tail_that_cannot_fit_evicts_others_never_its_own_prefix():
     assert cache.tree.peek(tokens(16, start=5000), 0).tokens == 0
     assert cache.tree.peek(tokens(96), 0).tokens == 96
     assert len(cache.tree.evict(6)) == 6  # the pin was given back
+
+
+def test_a_reclaim_tells_how_long_it_took():
+    cache = make_cache()
+    times = iter((5.0, 5.25))
+    allocator = BlockAllocator(cache.pool, cache.tree, cache.events, lambda: next(times))
+    allocator.reclaim_for(tokens(20), 0, 2)
+    assert cache.events.of(ReclaimFinished)[-1].duration_ms == 250.0
 
 
 def test_an_empty_prompt_reserves_everything():
