@@ -31,6 +31,10 @@ EXPLAINED: dict[str, dict[str, str]] = {
         'kind = "cache" if holder is CACHE_OWNER else "retain"': _IDENTITY,
         'kind = "restore" if cause is "restore" else "alloc"': _IDENTITY,
     },
+    "metrale_lab/cache/allocator.py": {
+        "/,": _KEYWORDS,
+        "while self.pool.free <= target:": "evicting none ends the loop",
+    },
     "metrale_lab/cache/lru.py": {
         "if self._nodes.get(node.stamp) == node:": "nodes have no equality but identity",
     },
@@ -57,6 +61,9 @@ EXPLAINED: dict[str, dict[str, str]] = {
         "stamp: int = -1  # number of the operation that touched it last": _SET_LATER,
         "last_access_s: float = 1.0": _SET_LATER,
         "last_access_s: float = -1.0": _SET_LATER,
+    },
+    "metrale_lab/scheduler/ring.py": {
+        "self._next = (slot.number + 1) - len(self.slots)": "a place counted from the end",
     },
     "metrale_lab/scheduler/router.py": {
         "@dataclass(slots=False)": _MORE_SLOTS,

@@ -15,6 +15,9 @@ _CACHE: dict[str, tuple[str, ...]] = {
     "recency": ("stamp_set", "tree", "constant_cost", "tree_machine"),
     "misses": ("misses", "constant_cost", "tree_machine"),
     "ghosts": ("misses", "tree_machine"),
+    "slots": ("slots", "slots_machine"),
+    "snapshots": ("snapshots", "snapshots_machine"),
+    "adapters": ("adapter_slots", "adapter_slots_machine"),
 }
 _ROUTERS = ("test_ring", "test_routers", "test_pipeline")
 
