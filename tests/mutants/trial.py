@@ -31,6 +31,7 @@ def main() -> None:
     source = path.read_text()
     for name in SLOW_TO_IMPORT:
         importlib.import_module(name)
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they take longer to load than most tests
     if status := _in_a_fork(tests, 600):
         raise SystemExit(f"the tests fail without a mutant: {status}")
     seconds = SPARE_S + SLOWER * int(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime + 1)
