@@ -10,10 +10,11 @@ import pytest
 
 from metrale_lab.engine import FeedRow, HostToken, SequenceState
 from metrale_lab.engine.model import TransformerModel
-from metrale_lab.errors import KvCacheExhausted, SlotPoolExhausted
+from metrale_lab.errors import KvCacheExhausted, SlotBusy, SlotPoolExhausted
 from metrale_lab.trace.checker import check
-from metrale_lab.weights import LoadedModel
+from metrale_lab.weights import LoadedModel, load_model
 from tests.engine.kit import Feed, Launch, best, counts, opened, prompt
+from tests.tiny_models import HYBRIDS, make_folder
 
 STEPS = 250
 PROMPT_LENGTHS = (3, 4, 9, 12, 17)
@@ -39,11 +40,11 @@ class Walk:
     def step(self) -> None:
         """One random call."""
         moves = [self.open, self.decode, self.decode, self.run_ahead, self.close, self.reclaim]
-        move = self.random.choice(moves)
+        move = self.random.choice([*moves, self.compact])
         try:
             move()
             self.done[move.__name__] += 1
-        except (KvCacheExhausted, SlotPoolExhausted) as error:
+        except (KvCacheExhausted, SlotBusy, SlotPoolExhausted) as error:
             self.done[type(error).__name__] += 1
         broken = [result for result in check(self.model) if not result.holds]
         assert not broken, (move.__name__, broken)
@@ -136,6 +137,14 @@ class Walk:
                 self.model.cache_sequence(seq)
             self.model.free_sequence(seq)
 
+    def compact(self) -> None:
+        """Move a sequence, perhaps onto a slot that is taken."""
+        if self.pending:
+            seq, _ = self.random.choice(list(self.pending.values()))
+            slot = self.random.randrange(self.model.slots.total)
+            self.done["moved"] += slot != seq.slot_idx and self.model.slots.owner(slot) is None
+            self.model.compact_sequence(seq, slot)
+
     def reclaim(self) -> None:
         """Make room for a prompt, or for blocks, or hold some back."""
         how = self.random.randrange(3)
@@ -157,17 +166,27 @@ class Walk:
         return self.random.sample(rows, self.random.randint(min(1, len(rows)), len(rows)))
 
 
+@pytest.fixture(scope="module", params=["llama", *HYBRIDS])
+def walked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    if request.param == "llama":
+        loaded: LoadedModel = request.getfixturevalue("loaded")
+        return loaded
+    kinds = {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"]}
+    path = tmp_path_factory.mktemp("walk") / "hybrid"
+    return load_model(make_folder(path, request.param, **kinds))
+
+
 @pytest.mark.parametrize("seed", range(6))
-def test_random_calls_keep_tokens_and_laws(loaded: LoadedModel, seed: int) -> None:
-    sizes = {"block_size": 4, "num_blocks": 11, "max_batch": 3}
+def test_random_calls_keep_tokens_and_laws(walked: LoadedModel, seed: int) -> None:
+    sizes = {"block_size": 4, "num_blocks": 11, "max_batch": 3, "ssm_slots": 3, "snapshot_slots": 3}
     with (
-        opened(loaded, capture=False, prefix_cache=False) as naive,
-        opened(loaded, capture=bool(seed % 2), poison=True, **sizes) as model,
+        opened(walked, capture=False, prefix_cache=False) as naive,
+        opened(walked, capture=bool(seed % 2), poison=True, **sizes) as model,
     ):
         walk = Walk(model, naive, seed)
         for _ in range(STEPS):
             walk.step()
-        for name in ("open", "decode", "run_ahead", "close", "reused", "over-run"):
+        for name in ("open", "decode", "run_ahead", "close", "reused", "over-run", "moved"):
             assert walk.done[name], name
         assert walk.done["KvCacheExhausted"] + walk.done["no reservation"]
         assert model.allocator.evicted_total
@@ -175,4 +194,4 @@ def test_random_calls_keep_tokens_and_laws(loaded: LoadedModel, seed: int) -> No
             walk.close()
         model.hold_blocks(0)
         model.drop_cache()
-        assert counts(model) == (11, 0, 0, 3)
+        assert counts(model) == (11, 0, 0, model.slots.total)
