@@ -45,7 +45,12 @@ class TransformerFeed(TransformerStates, ModelDeviceFeed):
         self._enter()
         check_batch(seqs, count("sources", sources), self.settings.max_batch)
         for seq in seqs:
-            check_room(self._owned(seq), 1, self.max_seq_len)
+            self._check_goes_on(seq, 1)
+            if seq.seq_len < seq.cached_prefix_tokens:
+                raise InvalidRequest(
+                    f"{seq!r} has not computed the {seq.cached_prefix_tokens} tokens that it "
+                    "looked up. Prefill them before a fed step."
+                )
             if len(seq.block_table) * self.block_size <= seq.seq_len:
                 raise InvalidRequest(
                     f"{seq!r} has no block for position {seq.seq_len}. "

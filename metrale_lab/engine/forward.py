@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from metrale_lab.cache.snapshots import Snapshot
 from metrale_lab.device.base import Event, Stream
-from metrale_lab.engine.checks import check_batch, check_room, checked_ids
+from metrale_lab.engine.checks import check_batch, checked_ids
 from metrale_lab.engine.feed import Logits
 from metrale_lab.engine.logits import StepLogits
 from metrale_lab.engine.sequence import SequenceState
-from metrale_lab.engine.states import TransformerStates
+from metrale_lab.engine.states import Cut, TransformerStates
 from metrale_lab.engine.traits import ModelForward
 from metrale_lab.errors import InvalidRequest
 from metrale_lab.trace.events import NONE, PrefixLookup, SequenceAdvanced
@@ -37,7 +36,8 @@ class TransformerForward(TransformerStates, ModelForward):
             with self._undone_on_failure(seq):
                 return self._attach_prefix(tokens, seq, needs_logits, resumed)
         found = seq.reused_prefix_tokens
-        if not (seq.lookup_done and seq.seq_len == found and seq.tokens == tokens[:found]):
+        matched = self._matched_tokens(seq)
+        if not (seq.lookup_done and seq.seq_len == found and matched == tokens[: len(matched)]):
             raise InvalidRequest(
                 f"{seq!r} is not fresh: it has processed tokens, or looked up another prompt. "
                 "Look up before the first prefill."
@@ -51,19 +51,20 @@ class TransformerForward(TransformerStates, ModelForward):
         ids = checked_ids(tokens, self.vocab_size)
         if not ids:
             raise InvalidRequest("prefill of no tokens: give at least one.")
-        check_room(self._owned(seq), len(ids), self.max_seq_len)
+        self._check_goes_on(seq, len(ids))
+        self._check_replay(seq, ids)
         chosen = self._on(stream)
         with self._undone_on_failure(seq):
             if self._is_fresh(seq):
                 ids = ids[self._attach_prefix(ids, seq, needs_logits=True) :]
             self._grow(seq, seq.seq_len + len(ids), "prefill", chosen)
-            with self._saving(seq, ids, chosen) as places:
-                logits = self._launch_prompt(ids, seq, places, chosen)
+            with self._saving(seq, ids, chosen) as cuts:
+                logits = self._launch_prompt(ids, seq, cuts, chosen)
                 self._settle_if(stream is None, logits, chosen)
         self._advance(seq, ids)
         seq.prompt_len = seq.seq_len
         self._store_prefix(seq, "prefill")
-        self._publish(seq, places)
+        self._publish(seq, cuts)
         return logits
 
     def decode_batch(
@@ -75,8 +76,9 @@ class TransformerForward(TransformerStates, ModelForward):
         self._enter()
         ids = checked_ids(tokens, self.vocab_size)
         check_batch(seqs, len(ids), self.settings.max_batch)
-        for seq in seqs:
-            check_room(self._owned(seq), 1, self.max_seq_len)
+        for seq, token in zip(seqs, ids, strict=True):
+            self._check_goes_on(seq, 1)
+            self._check_replay(seq, [token])
         chosen = self._on(stream)
         with self._undone_on_failure(*seqs):
             for seq in seqs:
@@ -90,21 +92,18 @@ class TransformerForward(TransformerStates, ModelForward):
         return logits
 
     def _launch_prompt(
-        self,
-        ids: list[int],
-        seq: SequenceState,
-        places: Sequence[Snapshot],
-        stream: Stream,
+        self, ids: list[int], seq: SequenceState, cuts: Sequence[Cut], stream: Stream
     ) -> StepLogits:
         """Launch prompt tokens, cut where a state is saved; the scores of the last one."""
         start, end = seq.seq_len, seq.seq_len + len(ids)
-        slot, logits = seq.slot_idx, None
-        for place in places:
+        logits = None
+        for depth, place in cuts:
             logits = None  # nobody asks for these: the next launch need not keep them
-            logits = self.steps.prefill.launch(ids[: place.depth - start], seq, start, stream)
-            assert slot is not None
-            self.steps.snapshots.enqueue_save(slot, place.depth % 2, place, stream)
-            ids, start = ids[place.depth - start :], place.depth
+            logits = self.steps.prefill.launch(ids[: depth - start], seq, start, stream)
+            if place is not None:
+                slot = seq.slot.claimed.slot
+                self.steps.snapshots.enqueue_save(slot, depth % 2, place, stream)
+            ids, start = ids[depth - start :], depth
         if start < end or logits is None:
             logits = None
             logits = self.steps.prefill.launch(ids, seq, start, stream)

@@ -160,8 +160,8 @@ class TransformerLifecycle(TransformerStates, ModelLifecycle):
                 [
                     ("waiting for the device", self._last_stream.synchronize),
                     *(("freeing a sequence", partial(self.free_sequence, seq)) for seq in live),
-                    ("emptying the cache", self.allocator.reset),
                     ("emptying the snapshots", self.snapshots.drop),
+                    ("emptying the cache", self.allocator.reset),
                     ("emptying the adapter slots", self.adapters.reset),
                     ("closing the stream", self._stream.close),
                     ("dropping captures and staging memory", self._steps.close),

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from metrale_lab.cache.snapshots import Snapshot
 from metrale_lab.device.base import Stream
 from metrale_lab.engine.adapters import TransformerAdapters
+from metrale_lab.engine.checks import check_room
 from metrale_lab.engine.sequence import SequenceState
 from metrale_lab.engine.state_pools import ROLLING
+from metrale_lab.errors import InvalidRequest
+
+
+class Cut(NamedTuple):
+    """Where a prefill is cut, and the place that the state there is saved to, if there is one."""
+
+    depth: int
+    place: Snapshot | None
 
 
 class TransformerStates(TransformerAdapters):
@@ -18,6 +28,32 @@ class TransformerStates(TransformerAdapters):
     Only the state after committed tokens is ever saved: buffer `seq_len % 2`, or the copy that
     was made when the sequence last stood at a block boundary.
     """
+
+    def _check_goes_on(self, seq: SequenceState, tokens: int) -> None:
+        """Refuse a sequence that has no slot, or no room for so many tokens more."""
+        check_room(self._owned(seq), tokens, self.max_seq_len)
+        slot = seq.slot_idx
+        if slot is None or self.slots.owner(slot) != seq.id:
+            raise InvalidRequest(
+                f"{seq!r} has no slot: it was detached, or another sequence took it over. "
+                "Free it and make another."
+            )
+
+    def _check_replay(self, seq: SequenceState, ids: Sequence[int]) -> None:
+        """Refuse other tokens than those whose K/V the sequence holds, and computes again."""
+        expected = self._matched_tokens(seq)[seq.seq_len : seq.seq_len + len(ids)]
+        if list(ids[: len(expected)]) != expected:
+            raise InvalidRequest(
+                f"{seq!r} looked up another prompt: it holds the blocks of "
+                f"{seq.cached_prefix_tokens} tokens of it. Give the tokens that were looked up."
+            )
+
+    def _matched_tokens(self, seq: SequenceState) -> list[int]:
+        """The tokens of the prefix that the sequence's lookup matched, `cached_prefix_tokens`."""
+        matched = seq.held_nodes[: seq.cached_prefix_tokens // self.block_size]
+        if self.tree is None or seq.seq_len >= seq.cached_prefix_tokens:
+            return seq.tokens[: seq.cached_prefix_tokens]
+        return [token for node in matched for token in self.tree.nodes[node].tokens]
 
     def _restore_state(self, seq: SequenceState, matched: Sequence[int]) -> int:
         """Go on from the deepest snapshot of tokens whose K/V were matched; its depth, 0 = none."""
@@ -47,22 +83,23 @@ class TransformerStates(TransformerAdapters):
     @contextmanager
     def _saving(
         self, seq: SequenceState, ids: Sequence[int], stream: Stream
-    ) -> Iterator[list[Snapshot]]:
-        """Places for the states that a prefill of `ids` saves on its way, shallowest first.
+    ) -> Iterator[list[Cut]]:
+        """Where to cut a prefill of `ids` to save the state, shallowest first.
 
-        If the body raises they are free again, and the sequence has its state from before.
+        If the body raises the places are free again, and the sequence has its state from before.
         """
         if not self.holds_state:
             yield []
             return
-        places: list[Snapshot] = []
+        cuts: list[Cut] = []
         try:
             self._keep_spare(seq, stream)
-            places += self._places(seq, ids)
-            yield places
+            cuts += self._cuts(seq, ids)
+            yield cuts
         except BaseException:
-            for place in places:
-                self.snapshots.withdraw(place)
+            for cut in cuts:
+                if cut.place is not None:
+                    self.snapshots.withdraw(cut.place)
             with suppress(Exception):  # the first failure is the one to tell
                 self._put_back(seq, stream)
             raise
@@ -80,19 +117,23 @@ class TransformerStates(TransformerAdapters):
         else:
             self.steps.states.enqueue_start(slot, stream)
 
-    def _places(self, seq: SequenceState, ids: Sequence[int]) -> Iterator[Snapshot]:
-        """Of the planned depths that lie in `ids`; without a plan the last one that a prompt
-        of these tokens could be looked up to."""
+    def _cuts(self, seq: SequenceState, ids: Sequence[int]) -> Iterator[Cut]:
+        """The planned depths that lie in `ids`, whether or not there is a place for the state.
+
+        So the same prompt is cut alike, and its scores have the same bits. Without a plan: the
+        last depth that a prompt of these tokens could be looked up to.
+        """
+        if not self.snapshots.total:
+            return
         tokens, end = [*seq.tokens, *ids], seq.seq_len + len(ids)
         wanted = [depth for depth in seq.save_at if depth > seq.seq_len]
         for depth in wanted or [(end - 1) // self.block_size * self.block_size]:
             if seq.seq_len < depth <= end:
-                place = self.snapshots.reserve(tokens[:depth], seq.adapter_id, seq.id)
-                if place is not None:
-                    yield place
+                yield Cut(depth, self.snapshots.reserve(tokens[:depth], seq.adapter_id, seq.id))
 
-    def _publish(self, seq: SequenceState, places: Sequence[Snapshot]) -> None:
+    def _publish(self, seq: SequenceState, cuts: Sequence[Cut]) -> None:
         """Let saved states be found; the blocks up to there are in the prefix cache."""
+        places = [cut.place for cut in cuts if cut.place is not None]
         if not places or self.tree is None:
             return
         nodes = self.tree.peek(places[-1].tokens, seq.adapter_id).nodes
@@ -127,7 +168,7 @@ class TransformerStates(TransformerAdapters):
         except BaseException:
             self.snapshots.withdraw(place)
             raise
-        self._publish(seq, [place])
+        self._publish(seq, [Cut(depth, place)])
 
     def _buffer_of(self, seq: SequenceState, depth: int) -> int | None:
         """The buffer with the sequence's state after `depth` tokens, None when it is gone."""

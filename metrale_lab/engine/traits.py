@@ -233,8 +233,9 @@ class ModelForward(ABC):
         needs_logits: bool = True,
         resumed: bool = False,
     ) -> int:
-        """Attach the longest cached prefix of `prompt` to a fresh sequence; how many tokens it has.
+        """Attach the longest cached prefix of `prompt` to a fresh sequence; how much it skips.
 
+        A hybrid holds all matched blocks, and skips the tokens up to its deepest state snapshot.
         With `needs_logits` the last token is never taken from the cache. A `resumed` sequence finds
         its own history, which is no hit of the cache's users. The scheduler calls this
         before it cuts a prompt into chunks; a model without a prefix cache skips nothing.

@@ -554,3 +554,66 @@ def test_a_dense_model_has_neither_state_nor_snapshots(loaded: LoadedModel) -> N
         assert (seq.snapshot, model.snapshots.total, model.holds_state) == (None, 0, False)
     assert not [event for event in events if isinstance(event, SnapshotEvent)]
     assert {e.snapshot_depth for e in events if isinstance(e, PrefixLookup)} == {-1}
+
+
+def test_other_tokens_than_those_looked_up_are_refused(hybrid_loaded: LoadedModel) -> None:
+    """Their K/V would never be written: the blocks hold those of the prompt that was looked up."""
+    with opened(hybrid_loaded, capture=False, snapshot_slots=0, poison=True) as model:
+        history = finish(model, prompt(20), 6)
+        seq = model.alloc_sequence()
+        model.lookup_prefix([*history, 5], seq)
+        before = counts(model)
+        for call in (
+            lambda: model.prefill([*history[:10], 4, 4, 4], seq),
+            lambda: model.prefill([history[0] + 1], seq),
+            lambda: model.decode_batch([history[0] + 1], [seq]),
+            lambda: model.decode_batch_fed([HostToken(history[0])], [seq], model.default_stream),
+            lambda: model.lookup_prefix([*history[:9], *prompt(20, 3)], seq),
+        ):
+            with pytest.raises(InvalidRequest, match="look"):
+                call()
+        assert (counts(model), seq.seq_len) == (before, 0)
+        assert model.lookup_prefix([*history, 5], seq) == 0
+        model.prefill(history[:10], seq)
+        model.decode_batch([history[10]], [seq])
+        scores = model.prefill([*history[11:], 5], seq)
+    with opened(hybrid_loaded, capture=False, prefix_cache=False) as cold:
+        assert best(scores) == greedy(cold, [*history, 5], 1)[0]
+
+
+def test_a_sequence_without_a_slot_is_refused(
+    model: TransformerModel, hybrid: TransformerModel
+) -> None:
+    for one in (model, hybrid):
+        seq, _ = start(one, prompt(9))
+        donor, _ = start(one, prompt(9, 1))
+        donor.retired = True
+        one.compact_sequence(seq, 1)
+        check_runs_no_more(one, donor)
+        one.detach_slot_for_reuse(seq)
+        check_runs_no_more(one, seq)
+
+
+def check_runs_no_more(model: TransformerModel, seq: SequenceState) -> None:
+    for call in (
+        lambda: model.prefill([5], seq),
+        lambda: model.decode_batch([5], [seq]),
+        lambda: model.decode_batch_fed([HostToken(5)], [seq], model.default_stream),
+    ):
+        with pytest.raises(InvalidRequest, match="has no slot"):
+            call()
+
+
+def test_scores_have_the_same_bits_whatever_snapshots_there_are(
+    hybrid_loaded: LoadedModel,
+) -> None:
+    tokens = prompt(45)
+    scores = []
+    for places, warm in ((4, False), (4, True), (1, False), (1, True)):
+        with opened(hybrid_loaded, capture=False, snapshot_slots=places) as model:
+            if warm:
+                finish(model, prompt(30, 1), 4)
+                finish(model, tokens, 3)
+            seq = model.alloc_sequence()
+            scores.append(model.prefill(tokens, seq).numpy())
+    assert all((one == scores[0]).all() for one in scores)

@@ -121,11 +121,10 @@ SLOT_FAULTS = (
     Fault(
         "a state is saved for a boundary that was not reached",
         FORWARD,
-        "            logits = self.steps.prefill.launch("
-        "ids[: place.depth - start], seq, start, stream)\n",
-        "            logits = self.steps.prefill.launch("
-        "ids[: place.depth - start], seq, start, stream)\n"
-        "            place.tokens = (*seq.tokens, *ids)[: place.depth + self.block_size]\n",
+        "            if place is not None:\n                slot",
+        "            if place is not None:\n"
+        "                place.tokens = (*seq.tokens, *ids)[: depth + self.block_size]\n"
+        "                slot",
         (*RUNS, *PREFIX),
     ),
     Fault(
