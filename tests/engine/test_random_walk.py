@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -14,23 +16,36 @@ from metrale_lab.errors import KvCacheExhausted, SlotBusy, SlotPoolExhausted
 from metrale_lab.trace.checker import check
 from metrale_lab.weights import LoadedModel, load_model
 from tests.engine.kit import Feed, Launch, best, counts, opened, prompt
+from tests.lora_folders import ATTENTION, make_adapter
 from tests.tiny_models import HYBRIDS, make_folder
 
 STEPS = 250
 PROMPT_LENGTHS = (3, 4, 9, 12, 17)
+TWO_KINDS = {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"]}
 
 
 class Walk:
     """Live sequences with the token that each must be given next, and an oracle for it."""
 
-    def __init__(self, model: TransformerModel, naive: TransformerModel, seed: int) -> None:
+    def __init__(
+        self,
+        model: TransformerModel,
+        naive: TransformerModel,
+        seed: int,
+        folders: Sequence[Path] = (),
+    ) -> None:
         self.model, self.random, self.feed = model, random.Random(seed), Feed(model)
         self.pending: dict[int, tuple[SequenceState, int]] = {}
         self.done: Counter[str] = Counter()
+        self.folders = list(folders)
+        self.loaded: Path | None = None  # what the model's adapter "a" is
+        self.adapter_of: dict[int, Path | None] = {}  # by sequence
+        slots = {folder: naive.load_adapter(folder.name, folder) for folder in folders}
 
         @cache
-        def next_token(history: tuple[int, ...]) -> int:
+        def next_token(folder: Path | None, history: tuple[int, ...]) -> int:
             seq = naive.alloc_sequence()
+            seq.adapter_slot = -1 if folder is None else slots[folder]
             token = best(naive.prefill(history, seq))
             naive.free_sequence(seq)
             return token
@@ -40,6 +55,7 @@ class Walk:
     def step(self) -> None:
         """One random call."""
         moves = [self.open, self.decode, self.decode, self.run_ahead, self.close, self.reclaim]
+        moves += [self.load, self.load, self.unload] if self.folders else []
         move = self.random.choice([*moves, self.compact])
         try:
             move()
@@ -54,6 +70,7 @@ class Walk:
         tokens = prompt(self.random.choice(PROMPT_LENGTHS), self.random.randrange(3))
         size = self.random.choice((len(tokens), 4, 5))
         seq = self.model.alloc_sequence()
+        self.adapt(seq)
         try:
             if size < len(tokens):
                 self.model.lookup_prefix(tokens, seq)
@@ -64,6 +81,25 @@ class Walk:
             raise
         self.done["reused"] += seq.reused_prefix_tokens > 0
         self.accept(seq, best(logits))
+
+    def adapt(self, seq: SequenceState) -> None:
+        """Give a fresh sequence the loaded adapter, or none."""
+        self.adapter_of[seq.id] = None
+        if self.loaded is not None and self.random.random() < 0.6:
+            self.adapter_of[seq.id] = self.loaded
+            seq.adapter_slot = self.model.adapters.find("a").slot
+
+    def load(self) -> None:
+        """Load or replace the adapter, whoever uses it."""
+        self.loaded = self.random.choice(self.folders)
+        self.model.load_adapter("a", self.loaded)
+        self.done["drains"] += any(one.state == "draining" for one in self.model.adapters.slots)
+
+    def unload(self) -> None:
+        """Offer no adapter."""
+        if self.loaded is not None:
+            self.loaded = None
+            self.model.unload_adapter("a")
 
     def decode(self) -> None:
         """A plain step of some rows."""
@@ -158,7 +194,7 @@ class Walk:
 
     def accept(self, seq: SequenceState, token: int) -> None:
         """The token must be what the whole history gives."""
-        assert token == self.next_token(tuple(seq.tokens))
+        assert token == self.next_token(self.adapter_of[seq.id], tuple(seq.tokens))
         self.pending[seq.id] = (seq, token)
 
     def some_rows(self) -> list[tuple[SequenceState, int]]:
@@ -171,9 +207,46 @@ def walked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if request.param == "llama":
         loaded: LoadedModel = request.getfixturevalue("loaded")
         return loaded
-    kinds = {"num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"]}
     path = tmp_path_factory.mktemp("walk") / "hybrid"
-    return load_model(make_folder(path, request.param, **kinds))
+    return load_model(make_folder(path, request.param, **TWO_KINDS))
+
+
+@pytest.fixture(scope="module", params=["llama", *HYBRIDS])
+def adapted(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[LoadedModel, list[Path]]:
+    """A model, and adapters of different ranks and modules."""
+    path = tmp_path_factory.mktemp("adapted")
+    kinds = {} if request.param == "llama" else TWO_KINDS
+    base = make_folder(path / "base", request.param, **kinds)
+    options = ({"r": 2}, {"r": 7, "target_modules": ["q_proj"]}, {"target_modules": "all-linear"})
+    folders = [
+        make_adapter(base, path / str(seed), seed=seed, **{"target_modules": ATTENTION} | one)
+        for seed, one in enumerate(options)
+    ]
+    return load_model(base), folders
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_calls_with_adapters_keep_tokens_and_laws(
+    adapted: tuple[LoadedModel, list[Path]], seed: int
+) -> None:
+    """The adapter is replaced and unloaded under rows that use it, in the middle of anything."""
+    loaded, folders = adapted
+    sizes = {"block_size": 4, "num_blocks": 11, "max_batch": 3}
+    with (
+        opened(loaded, capture=False, prefix_cache=False) as naive,
+        opened(loaded, capture=bool(seed % 2), poison=True, **sizes) as model,
+    ):
+        walk = Walk(model, naive, seed, folders)
+        for _ in range(STEPS):
+            walk.step()
+        for name in ("open", "decode", "run_ahead", "load", "unload", "drains", "reused"):
+            assert walk.done[name], name
+        while walk.pending:
+            walk.close()
+        assert {one.users for one in model.adapters.slots} == {0}
+        assert not any(one.state == "draining" for one in model.adapters.slots)
 
 
 @pytest.mark.parametrize("seed", range(6))
