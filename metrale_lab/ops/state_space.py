@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import torch
 
+from metrale_lab.device.choice import runs_kernels
 from metrale_lab.ops.script import scripted
 
 CHUNK = 64  # tokens
@@ -60,6 +61,10 @@ def state_space_step(
     pool : float32 `[cells, heads, head_dim, state_dim]`, written in place
     read, write : int64 `[rows]`, cells of the row's state before and after the token
     """
+    if runs_kernels(x.device.type):
+        from metrale_kernels.state_space_step import state_space_step as kernel
+
+        return kernel(x, writers, readers, step, log_decay, pool, read, write)
     return _step(x, writers, readers, step, log_decay, pool, read, write)
 
 

@@ -70,16 +70,16 @@ def test_prompts_chunks_steps_and_batches_equal_the_reference(folder: Path) -> N
         )
 
 
-@pytest.mark.parametrize("capture", [False, True])
+@pytest.mark.parametrize("architecture", tiny_models.HYBRIDS)
+@pytest.mark.parametrize("capture", [False, True], ids=["eager", "captured"])
 def test_steps_that_feed_each_other_make_the_reference_tokens(
-    capture: bool, hybrid_folder: Path
+    capture: bool, architecture: str, tmp_path: Path
 ) -> None:
+    folder = tiny_models.make_folder(tmp_path / "model", architecture)
     prompts = [TOKENS[:1], TOKENS[3:20], TOKENS[:9]]
-    with opened(
-        load_model(hybrid_folder, torch.float32), capture=capture, poison=True, prefix_cache=False
-    ) as model:
+    with opened(load_model(folder), capture=capture, poison=True, prefix_cache=False) as model:
         texts = fed_greedy(model, prompts, 14)
-    assert texts == [tiny_models.reference_greedy(hybrid_folder, one, 14) for one in prompts]
+    assert texts == [tiny_models.reference_greedy(folder, one, 14) for one in prompts]
 
 
 def test_a_model_that_also_sees_pictures_is_read_for_its_text(tmp_path: Path) -> None:

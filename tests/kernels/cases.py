@@ -11,6 +11,7 @@ from metrale_kernels import (
     rotary,
     sample,
     silu_mul,
+    state_space_step,
     uniform,
     write_kv,
 )
@@ -141,6 +142,21 @@ def test_gated_delta_step(key_heads, heads, a, b, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("groups", "heads", "a", "b"), [(1, 1, 4, 4), (2, 6, 40, 24), (2, 2, 8, 64)]
+)
+def test_state_space_step(groups, heads, a, b, dtype):
+    x, step, log_decay = torch.randn(3, heads, a), torch.rand(3, heads), -torch.rand(3, heads)
+    writers, readers = torch.randn(2, 3, groups, b).to(dtype)
+    mine = torch.randn(9, heads, a, b)
+    reference, read, write = mine.clone(), torch.tensor([0, 4, 7]), torch.tensor([1, 3, 8])
+    given, rest = (x.to(dtype), writers, readers, step, log_decay), (read, write)
+    out = state_space_step.state_space_step(*given, mine, *rest)
+    close(out, ops.state_space_step(*given, reference, *rest), torch.float32)
+    close(mine, reference, torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize(("kernel", "biased"), [(4, True), (2, False), (3, True)])
 def test_causal_conv_step_over_several_stretches(kernel, biased, dtype, monkeypatch):
     monkeypatch.setattr(causal_conv_step, "BLOCK", 16)
@@ -165,6 +181,11 @@ def test_steps_refuse_a_strided_pool():
             pool[None],
             one,
             one,
+        )
+    with pytest.raises(ValueError, match="contiguous"):
+        state_space_step.state_space_step(
+            *(torch.ones(1, 2, 2), torch.ones(1, 2, 3), torch.ones(1, 2, 3)),
+            *(torch.ones(1, 2), torch.ones(1, 2), pool[None], one, one),
         )
     with pytest.raises(ValueError, match="contiguous"):
         causal_conv_step.causal_conv_step(

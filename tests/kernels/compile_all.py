@@ -15,6 +15,7 @@ from metrale_kernels import (
     rotary,
     sample,
     silu_mul,
+    state_space_step,
     uniform,
     write_kv,
 )
@@ -77,6 +78,15 @@ KERNELS = [
         silu_mul.silu_mul_kernel,
         dict.fromkeys(("gate", "up", "out"), FLOAT),
         {"BLOCK": silu_mul.BLOCK},
+    ),
+    (
+        state_space_step.state_space_step_kernel,
+        {
+            **dict.fromkeys(("x", "writers", "readers"), FLOAT),
+            **dict.fromkeys(("step", "log_decay", "pool", "out"), "*fp32"),
+            **dict.fromkeys(("read", "write"), LONG),
+        },
+        {"A": 64, "B": 128, "PADDED_B": 128, "STRETCH": state_space_step.STRETCH},
     ),
     (
         uniform.uniform_kernel,
