@@ -89,4 +89,32 @@ HYBRID_FAULTS = (
         "        if self._model.num_free_slots() == -1:\n",
         ("tests/scheduler/test_hybrids.py",),
     ),
+    Fault(
+        "a chunk of a state space does not forget what stood before it",
+        "metrale_lab/ops/state_space.py",
+        "state = state * last.exp().unsqueeze(-1) + ",
+        "state = state + ",
+        LINEAR,
+    ),
+    Fault(
+        "the multipliers of a file are not folded into its weights",
+        NAMES,
+        "stored(tensor).float() * factor",
+        "stored(tensor).float() * 1.0",
+        ORACLE,
+    ),
+    Fault(
+        "a tied head keeps the factor of the embedding",
+        "metrale_lab/weights/folder_granite.py",
+        "(embedding if tied else 1.0)",
+        "(1.0 if tied else 1.0)",
+        ORACLE,
+    ),
+    Fault(
+        "gates of a model are taken for what they gate",
+        NAMES,
+        'half = slice(shape[0]) if part == "gate"',
+        'half = slice(shape[0]) if part == "up"',
+        ORACLE,
+    ),
 )
