@@ -73,7 +73,7 @@ coverage: $(VENV)/.test
 	$(BIN)/python -m pytest tests/cache tests/scheduler tests/trace tests/harness \
 		--cov --cov-report=term-missing:skip-covered
 
-# Small changes to cache and router: some test has to fail. Hours; FILES=... for some of them.
+# Small changes to cache and router: some test has to fail. About an hour; FILES=... for some.
 mutants: $(VENV)/.test
 	$(BIN)/python -m pip install -q $(CONSTRAINTS) -e ".[mutants]"
 	$(BIN)/python -m tests.mutants.run $(FILES)

@@ -6,6 +6,7 @@ package. Prints a line of JSON for each mutant.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -32,6 +33,7 @@ def main() -> None:
     for name in SLOW_TO_IMPORT:
         importlib.import_module(name)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they take longer to load than most tests
+    gc.freeze()  # what was imported is garbage to no fork
     if status := _in_a_fork(tests, 600):
         raise SystemExit(f"the tests fail without a mutant: {status}")
     seconds = SPARE_S + SLOWER * int(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime + 1)
