@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cache_kit import BS, Sequence, make_cache, run, store
+from cache_kit import BS, Recording, Sequence, make_cache, run, store
 
 from metrale_lab.cache import Match
 from metrale_lab.errors import EngineBusy, InvalidRequest, KvCacheExhausted
@@ -12,7 +12,9 @@ from metrale_lab.trace.events import (
     HELD_OWNER,
     BlockEvent,
     CacheDropped,
+    NodeAdded,
     NodeRemoved,
+    ReclaimFinished,
 )
 
 
@@ -148,6 +150,25 @@ def test_exactly_what_is_missing_is_evicted(stored):
         store(cache, tokens(stored * BS))
         assert cache.allocator.reclaim_for([], 0, wanted) == (wanted, max(wanted, 10 - stored))
         assert len(cache.events.of(NodeRemoved)) == cache.allocator.evicted_total == missing
+
+
+def test_many_blocks_are_held_and_given_back():
+    cache = make_cache(num_blocks=700)
+    for count in (600, 300, 300, 0):
+        cache.allocator.hold(count)
+        assert (len(cache.allocator.held), cache.pool.free) == (count, 700 - count)
+
+
+def test_a_new_observer_sees_allocator_pool_and_tree():
+    cache = make_cache()
+    later = Recording()
+    cache.allocator.observe(later)
+    store(cache, tokens(2 * BS))
+    cache.allocator.reclaim(9)
+    kinds = {type(event) for event in later}
+    assert kinds >= {BlockEvent, NodeAdded, NodeRemoved, ReclaimFinished}
+    assert len(cache.events) == 0
+    make_cache(cached=False).allocator.observe(later)
 
 
 def test_hold_is_all_or_nothing():

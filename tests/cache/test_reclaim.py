@@ -36,6 +36,19 @@ def test_a_tail_that_cannot_fit_evicts_others_never_its_own_prefix():
     assert len(cache.tree.evict(6)) == 6  # the pin was given back
 
 
+def test_nothing_asked_is_nothing_told_and_more_than_enough_is_enough():
+    cache = make_cache()
+    store(cache, tokens(96))
+    told = len(cache.events)
+    assert [cache.allocator.reclaim(blocks) for blocks in (0, -1, -20)] == [0, 0, 0]
+    assert len(cache.events) == told
+    without = make_cache(cached=False)
+    assert without.allocator.reclaim(3) == len(without.events) == 0
+    for needed, satisfied in ((3, True), (4, True), (10, True), (11, False)):
+        cache.allocator.reclaim_for([], 0, needed)
+        assert cache.events.of(ReclaimFinished)[-1].satisfied == satisfied
+
+
 def test_a_reclaim_tells_how_long_it_took():
     cache = make_cache()
     times = iter((5.0, 5.25))

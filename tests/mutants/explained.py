@@ -10,6 +10,8 @@ _BOUND = "a bound of memory, chosen by size alone"
 _MORE_SLOTS = "only an attribute that nobody sets could tell"
 _NO_POLLS = "as few polls as 0"
 _NO_SLOTS = "as few slots as 0"
+_NONE_ENDS = "evicting none, or fewer, ends the loop"
+_COLUMNS = "columns of one record, made together"
 _ONE_CELL = "the slot has one cell"
 _CONSTANT = "a model that does not count writes has always written the same"
 _ONE_BLOCK = "a sequence takes one block between two launches, and none when asked again"
@@ -33,7 +35,17 @@ EXPLAINED: dict[str, dict[str, str]] = {
     },
     "metrale_lab/cache/allocator.py": {
         "/,": _KEYWORDS,
-        "while self.pool.free <= target:": "evicting none ends the loop",
+        "while self.pool.free <= target:": _NONE_ENDS,
+        "while self.pool.free != target:": _NONE_ENDS,
+        "while self.pool.free is not target:": _NONE_ENDS,
+        "while len(self._held) != blocks:": "the loop before has made it at least so many",
+        "for block, node in zip(match.blocks, match.nodes, strict=False):": _COLUMNS,
+        "for block, node in zip(done.acquired_blocks, done.acquired_nodes, strict=False):": (
+            _COLUMNS
+        ),
+        "for block, node in zip(done.released_blocks, done.released_nodes, strict=False):": (
+            _COLUMNS
+        ),
     },
     "metrale_lab/cache/lru.py": {
         "if self._nodes.get(node.stamp) == node:": "nodes have no equality but identity",
