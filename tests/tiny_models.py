@@ -163,8 +163,11 @@ def _randomize(name: str, parameter: torch.Tensor, zero_centred: bool) -> None:
         parameter.copy_((0.5 if "conv1d" in name else 0.15) * spread)
 
 
-def nest_in_pictures(folder: Path, path: Path) -> Path:
-    """The twin of a qwen3_5_text folder inside a model that sees pictures too."""
+def nest_in_pictures(folder: Path, path: Path, **overrides: Any) -> Path:
+    """The twin of a qwen3_5_text folder inside a model that sees pictures too.
+
+    `overrides` go to the configuration of the text's part.
+    """
     tensors = {
         name.replace("model.", "model.language_model.", 1): tensor
         for name, tensor in load_file(folder / "model.safetensors").items()
@@ -173,7 +176,7 @@ def nest_in_pictures(folder: Path, path: Path) -> Path:
     text = json.loads((folder / "config.json").read_text())
     tied = text.pop("tie_word_embeddings")
     path.mkdir()
-    outer = {"model_type": "qwen3_5", "tie_word_embeddings": tied, "text_config": text}
+    outer = {"model_type": "qwen3_5", "tie_word_embeddings": tied, "text_config": text | overrides}
     (path / "config.json").write_text(json.dumps(outer))
     save_file(tensors, path / "model.safetensors")
     write_tokenizer(path)

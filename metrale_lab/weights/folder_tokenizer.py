@@ -97,8 +97,9 @@ def _eos_ids(
         if not (folder / file).exists():
             continue
         fields = Fields(f"{folder.name}/{file}", read_json(folder / file))
-        if "eos_token_id" in fields:
-            return ids | _id_list(fields, "eos_token_id", vocab_size)
+        for part in (fields, fields.mapping("text_config")):
+            if "eos_token_id" in part:
+                return ids | _id_list(part, "eos_token_id", vocab_size)
     return ids
 
 
