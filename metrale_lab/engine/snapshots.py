@@ -8,6 +8,7 @@ from torch import Tensor
 
 from metrale_lab.cache.snapshots import Snapshot
 from metrale_lab.device.base import Stream
+from metrale_lab.device.memory import zeros
 
 
 class States(Protocol):
@@ -32,7 +33,7 @@ class SnapshotPools:
     def __init__(self, states: States, places: int) -> None:
         self.places = places
         self.h, self.conv = (
-            pool.new_zeros(pool.shape[0], places, *pool.shape[3:])
+            zeros((pool.shape[0], places, *pool.shape[3:]), pool.dtype, pool.device)
             for pool in (states.h, states.conv)
         )
         self._sides = ((self.h, states.h), (self.conv, states.conv))

@@ -294,3 +294,17 @@ def test_a_dense_model_says_that_its_slots_hold_no_state() -> None:
     for said in (words(draw("slots", source)), text_twin("slots", source)):
         assert "dense model" in said
         assert "napshot" not in said
+
+
+def test_the_prefix_tree_marks_where_a_state_is_kept() -> None:
+    source = full()
+    state = source.recorder.state()
+    kept = state.slots.snapshot_at()
+    ax = draw("prefix_tree", source)
+    feet = [one for one in ax.patches if to_hex(one.get_facecolor()) == SNAPSHOT.lower()]
+    assert len(feet) == len(kept.keys() & state.nodes.keys()) > 0
+    assert "state kept at that token" in words(ax)
+    assert "state kept at" in text_twin("prefix_tree", source)
+
+
+SNAPSHOT = THEMES["light"].parts["snapshots"].colour

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ from metrale_lab.views.plots.canvas import (
     legend,
     sheet,
 )
+from metrale_lab.views.plots.slots import has_state
 from metrale_lab.views.plots.source import PlotSource, frames_of, state_of, text_of
 
 _WIDE, _HIGH = 1.0, 0.74  # of a box; columns are 1.16 apart, rows 1
@@ -80,10 +82,13 @@ def prefix_tree(
         room = letters - len(adapter)
         text = "" if texts is None else drawable(shortened(texts(chain.tokens()), room))
         _draw(ax, look, chain, text, adapter, letters)
-    words = (
+        _mark_snapshots(ax, look, chain, state.slots.snapshot_at())
+    words = [
         (look.blocks["shared"], "in use by a sequence"),
         (look.blocks["cached"], "kept by the cache alone: evictable"),
-    )
+    ]
+    if has_state(state):
+        words.append((look.parts["snapshots"], "state kept at that token"))
     legend(ax, look, words)
     return ax
 
@@ -170,6 +175,15 @@ def _draw(ax: Axes, look: Theme, chain: Chain, text: str, adapter: str, letters:
     ax.text(left + 0.075, chain.row - 0.16, words, color=look.ink, fontsize=8.5, **say)
     facts = shortened(facts, int(1.35 * letters))
     ax.text(left + 0.075, chain.row + 0.19, facts, color=look.muted, fontsize=6.6, **say)
+
+
+def _mark_snapshots(ax: Axes, look: Theme, chain: Chain, kept: Mapping[int, int]) -> None:
+    """A foot where the state after a node's last token is kept."""
+    for number, node in enumerate(chain.nodes, 1):
+        if node.node in kept:
+            right = chain.level * _APART + _WIDE * number / len(chain.nodes)
+            corner = (right - 0.03, chain.row + _HIGH / 2 - 0.11)
+            box(ax, look, look.parts["snapshots"], corner, 0.03, 0.11, zorder=3)
 
 
 def shortened(text: str, letters: int) -> str:

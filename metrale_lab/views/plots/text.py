@@ -71,15 +71,17 @@ def prefix_tree_text(state: LabState, texts: Callable[[Sequence[int]], str] | No
     chains, _ = chains_of(state, leaves=8)
     in_use = sum(node.ref_count > 1 for node in state.nodes.values())
     chains.sort(key=lambda chain: -chain.nodes[-1].last_access_s)
-    rows = []
+    rows, kept = [], state.slots.snapshot_at()
     for chain in chains[: _LINES - 1]:
         words = "" if texts is None else f" “{shortened(texts(chain.tokens()), 40)}”"
         last = chain.nodes[-1]
         use = f"held by {last.ref_count - 1}" if chain.used else "evictable"
         whose = f", of {adapter_word(state, last.adapter_id)}" if last.adapter_id else ""
+        deep = [str(node.depth_tokens) for node in chain.nodes if node.node in kept]
+        state_at = f", state kept at {' and '.join(deep)}" if deep else ""
         rows.append(
             f"{counted(len(chain.nodes), 'block')} to token {last.depth_tokens},{words} "
-            f"{use}{whose}."
+            f"{use}{whose}{state_at}."
         )
     return _lines(
         f"**Prefix tree**: {counted(len(state.nodes), 'block')} stored, {in_use} in use.", *rows

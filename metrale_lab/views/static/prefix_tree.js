@@ -36,9 +36,10 @@ export class PrefixTree {
       class: "ml-empty",
       text: "Nothing is cached yet: full blocks come here when a prompt has been prefilled.",
     });
+    const counts = ["tokens deep", "references", "pins"];
     this.table = new TextTable(
       "Nodes of the prefix tree",
-      ["node", "parent", "block", "tokens deep", "references", "pins", "adapter", "text"],
+      ["node", "parent", "block", ...counts, "adapter", "snapshot", "text"],
       (state) =>
         [...state.nodes.values()].map((node) => [
           node.id,
@@ -48,6 +49,7 @@ export class PrefixTree {
           node.refs,
           node.pins,
           adapterWord(state, node.adapter),
+          this.kept.get(node.id) ?? "–",
           node.text,
         ]),
     );
@@ -68,6 +70,7 @@ export class PrefixTree {
     this.state = state;
     this.theme = theme;
     this.tree = treeLayout(state.nodes);
+    this.kept = new Map(state.slots.snapshots.map((one) => [one.node, one.id]));
     this.empty.hidden = state.nodes.size > 0;
     this.scroller.hidden = this.legend.hidden = this.info.hidden = state.nodes.size === 0;
     this.table.element.hidden = state.nodes.size === 0;
@@ -110,11 +113,18 @@ export class PrefixTree {
       const dim = lit && !lit.has(node.id);
       context.globalAlpha = dim ? 0.28 : 1;
       fillBox(context, dim ? { ...paint, hatch: "" } : paint, box.x, box.y, w, h);
+      if (this.kept.has(node.id)) this.markSnapshot(context, box, w, h);
       if (!dim && w > 30 && h > 11) this.label(context, node, paint, box, w, h);
       context.globalAlpha = 1;
       if (node.pins) this.frame(context, box, w, h, this.theme.blocks.changed.colour);
       if (node.id === this.store.selection.node) this.frame(context, box, w, h, this.theme.ink);
     }
+  }
+
+  /** A bar at the node's end: the state there is kept. */
+  markSnapshot(context, box, w, h) {
+    const wide = Math.min(6, w / 3);
+    fillBox(context, this.theme.parts.snapshots, box.x + w - wide, box.y, wide, h);
   }
 
   link(context, from, to) {
@@ -162,12 +172,16 @@ export class PrefixTree {
   }
 
   drawLegend() {
-    if (this.legendTheme === this.theme.name) return;
-    this.legendTheme = this.theme.name;
-    this.legend.replaceChildren(
+    const hybrid = this.state.header.slots.dummy >= 0;
+    const sign = `${this.theme.name} ${hybrid}`;
+    if (this.legendSign === sign) return;
+    this.legendSign = sign;
+    const items = [
       legendItem("in the cache alone", this.theme.blocks.cached),
       legendItem("used by a sequence too", this.theme.blocks.shared),
-    );
+    ];
+    if (hybrid) items.push(legendItem("state kept at its end", this.theme.parts.snapshots));
+    this.legend.replaceChildren(...items);
   }
 
   tell() {
@@ -185,6 +199,7 @@ export class PrefixTree {
       `${counted(node.depth, "token")} deep`,
       users > 0 ? `used by ${counted(users, "sequence")}` : "cache alone",
       adapterWord(this.state, node.adapter),
+      ...(this.kept.has(node.id) ? [`state kept as snapshot ${this.kept.get(node.id)}`] : []),
       `used ${ago} s ago`,
       JSON.stringify(node.text),
     ].join(" · ");
