@@ -38,11 +38,17 @@ class Caller:
     """Submits, cancels and reads; every text is the oracle's as far as it goes."""
 
     def __init__(self, lab: Lab) -> None:
-        self.lab, self.random, self.oracle = lab, random.Random(7), Oracle(eos_ids=(7,))
+        self.lab, self.random = lab, random.Random(7)
+        self.batches = 0
         self.ends: Counter[str] = Counter()
         self.preemptions = 0
 
     def batch(self) -> None:
+        """Some requests, of the base model and of an adapter that is another in each batch."""
+        self.batches += 1
+        adapters = {"a": f"folder {self.batches}"}
+        self.lab.load_adapter("a", adapters["a"])
+        self.oracle = Oracle(eos_ids=(7,), adapters=adapters)
         requests = [self.submit() for _ in range(BATCH)]
         for request in requests:
             match self.random.randrange(6):
@@ -65,6 +71,7 @@ class Caller:
             max_tokens=self.random.randrange(1, 18),
             temperature=self.random.choice((0.0, 0.0, 0.9)),
             priority=self.random.choice((0, 0, 1)),
+            adapter=self.random.choice((None, None, "a")),
         )
 
     def compare(self, request: Any) -> None:

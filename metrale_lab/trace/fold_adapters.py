@@ -5,6 +5,8 @@ from __future__ import annotations
 from metrale_lab.trace import events as ev
 from metrale_lab.trace.state import AdapterState, LabState
 
+NAMES_KEPT = 4096  # of the latest loads
+
 
 def on_adapter(state: LabState, event: ev.AdapterEvent, t_s: float, step: int) -> None:
     before = state.adapters.get(event.slot)
@@ -26,6 +28,8 @@ def on_adapter(state: LabState, event: ev.AdapterEvent, t_s: float, step: int) -
     )
     if event.adapter_id:
         state.adapter_names[event.adapter_id] = (event.name, event.generation)
+        if len(state.adapter_names) > NAMES_KEPT:
+            del state.adapter_names[min(state.adapter_names)]
     view = state.own_sequence(event.sequence) if event.kind == "acquire" else None
     if view is not None:
         view.adapter_id = event.adapter_id

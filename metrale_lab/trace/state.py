@@ -265,7 +265,7 @@ class LabState:
     requests: dict[int, RequestState] = field(default_factory=dict[int, RequestState])
     graphs: dict[str, GraphState] = field(default_factory=dict[str, GraphState])
     adapters: dict[int, AdapterState] = field(default_factory=dict[int, AdapterState])
-    # Identity in the prefix cache -> name and generation, of every adapter that was ever loaded.
+    # Identity in the prefix cache -> name and generation, of the latest loads.
     adapter_names: dict[int, tuple[str, int]] = field(default_factory=dict[int, tuple[str, int]])
     slots: SlotStates = field(default_factory=SlotStates)
     memory: dict[str, int] = field(default_factory=dict[str, int])  # MemoryPart

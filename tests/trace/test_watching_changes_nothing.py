@@ -29,6 +29,8 @@ TABLES = (
     "preemptions",
     "steps",
     "memory",
+    "slots",
+    "adapters",
     "graphs",
 )
 
@@ -107,7 +109,9 @@ def run(router, temperature, watched):
     device = LoggingDevice()
     recorder = Recorder(BLOCKS, SIZE)
     emit = recorder if watched else unobserved
-    model = scripted_model(device, emit, num_blocks=BLOCKS, block_size=SIZE, max_batch=3)
+    model = scripted_model(
+        device, emit, num_blocks=BLOCKS, block_size=SIZE, max_batch=3, adapters="ab"
+    )
     settings = SchedulerSettings(
         max_batch=3, max_prefill_tokens=6, max_seq_len=256, router=router, admit_watermark=0
     )
@@ -120,6 +124,7 @@ def run(router, temperature, watched):
                 max_tokens=14 + number,
                 temperature=temperature,
                 stop_token_ids=(7 * number,),
+                adapter=(None, "a", None, "b", "a", None)[number],
             )
         )
         for number in range(6)
