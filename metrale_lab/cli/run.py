@@ -21,6 +21,9 @@ def run(
     model: Annotated[str, typer.Option(help="Built-in name, .gguf file or folder.")] = "smollm2",
     out: Annotated[Path | None, typer.Option(help="Where results go; default: output.")] = None,
     realtime: Annotated[bool, typer.Option(help="Wait until each request's arrival_s.")] = False,
+    adapter: Annotated[
+        list[str] | None, typer.Option(help="LoRA adapter NAME=PATH to load; may be repeated.")
+    ] = None,
 ) -> None:
     """Serve every request of PROMPTS and write one result per line, in input order.
 
@@ -30,7 +33,7 @@ def run(
     from metrale_lab import Lab
 
     lines = _read(prompts)
-    with Lab(model) as lab:
+    with Lab(model, adapters=tuple(adapter or ())) as lab:
         results = _serve(lab, lines, realtime)
     if out is None:
         _write(results, sys.stdout)

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from metrale_lab.cli.app import app
+from tests.lora_folders import adapted_model, greedy, make_adapter
 from tests.tiny_models import make_folder
 
 
@@ -41,6 +42,21 @@ def test_run_keeps_order_and_says_which_failed(folder: Path, tmp_path: Path) -> 
     assert [one["finish_reason"] for one in answers] == ["length", "error", "length"]
     assert len(answers[0]["token_ids"]) == 4
     assert "empty" in answers[1]["error"]
+
+
+def test_run_serves_each_line_with_the_adapter_that_it_names(folder: Path, tmp_path: Path) -> None:
+    adapter = make_adapter(folder, tmp_path / "adapter")
+    asked = {"token_ids": [4, 5, 6], "max_tokens": 12, "ignore_eos": True}
+    prompts = write(
+        tmp_path / "in.jsonl", asked, asked | {"adapter": "poet"}, asked | {"adapter": "nobody"}
+    )
+    command = ["run", str(prompts), "--model", str(folder), "--adapter", f"poet={adapter}"]
+    result = CliRunner().invoke(app, command)
+    base, poet, nobody = (json.loads(line) for line in result.stdout.splitlines())
+    model = adapted_model(folder, adapter)
+    assert poet["token_ids"] == greedy(model, asked["token_ids"], 12) != base["token_ids"]
+    assert "'nobody' is not loaded" in nobody["error"]
+    assert CliRunner().invoke(app, [*command, "--adapter", "wrong"]).exit_code == 1
 
 
 def test_doctor_tests_every_operation() -> None:
