@@ -34,6 +34,15 @@ def test_rotary_turns_half_split_pairs():
     assert torch.equal(out[0], x[0])
 
 
+def test_rotary_of_fewer_angles_leaves_the_other_dimensions():
+    positions, inv_freq = torch.tensor([3, 1000]), torch.tensor([1.0, 0.1])
+    x = torch.randn(2, 3, 10)
+    out = rotary(x, *rotary_angles(positions, inv_freq))
+    expected = naive.rotary(x[..., :4].contiguous(), positions, inv_freq)
+    torch.testing.assert_close(out[..., :4], expected, atol=1e-4, rtol=1e-4)
+    assert torch.equal(out[..., 4:], x[..., 4:])
+
+
 def test_rotary_angles_carry_the_attention_factor():
     cos, sin = rotary_angles(torch.tensor([3]), torch.tensor([0.5]), 2.0)
     torch.testing.assert_close(cos**2 + sin**2, torch.tensor([[4.0]]))
