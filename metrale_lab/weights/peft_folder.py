@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from metrale_lab.errors import AdapterError
-from metrale_lab.weights.folder_names import FileTensor, file_tensor
+from metrale_lab.weights.folder_names import NESTED, PLAIN, FileTensor, file_tensor
 from metrale_lab.weights.peft_config import PeftConfig, read_peft_config
 from metrale_lab.weights.spec import ModelSpec
 
@@ -75,13 +75,13 @@ def read_adapter(path: str | Path, spec: ModelSpec) -> LoraAdapter:
     if not folder.is_dir():
         raise AdapterError(f"{folder}: no such folder. Give a LoRA folder that PEFT saved.")
     config = read_peft_config(folder)
-    places = dict(_places(spec))
+    tensors = _Tensors(folder)
+    places = dict(_places(spec, tensors.prefix))
     modules = {_module(one) for one in places.values()}
     config.check_targets(modules)
     wanted = {module for module in modules if config.adapts(module)}
     if not wanted:
         raise AdapterError(f"{config.source}: adapts no projection of this model.")
-    tensors = _Tensors(folder)
     tensors.refuse_others(wanted)
     factors = {
         place: _factors(tensors, config, one)
@@ -91,12 +91,12 @@ def read_adapter(path: str | Path, spec: ModelSpec) -> LoraAdapter:
     return LoraAdapter(folder.name, factors)
 
 
-def _places(spec: ModelSpec) -> Iterator[tuple[Place, FileTensor]]:
+def _places(spec: ModelSpec, prefix: str) -> Iterator[tuple[Place, FileTensor]]:
     """Every projection that an adapter may change, and the model's weight for it."""
     for name in spec.tensor_shapes():
         parts = name.split(".")
         if len(parts) == 3 and parts[2] in PROJECTIONS:
-            yield Place(int(parts[1]), parts[2]), file_tensor(name, spec)
+            yield Place(int(parts[1]), parts[2]), file_tensor(name, spec, prefix)
 
 
 def _module(one: FileTensor) -> str:
@@ -124,6 +124,12 @@ class _Tensors:
             )
         self._file = self._open(folder / _FILE)
         self._keys = set(self._file.keys())
+
+    @property
+    def prefix(self) -> str:
+        """Path of the decoder in the adapted model, which may see pictures too."""
+        nested = any(key.startswith(_ROOT + NESTED) for key in self._keys)
+        return NESTED if nested else PLAIN
 
     def refuse_others(self, wanted: set[str]) -> None:
         """AdapterError for a tensor that belongs to none of the adapted modules."""

@@ -190,3 +190,23 @@ def test_an_adapter_of_a_wider_model_is_refused(saved, tmp_path):
     deeper = make_folder(tmp_path / "deeper", "qwen2", num_hidden_layers=3)
     with pytest.raises(AdapterError, match=r"layers.2.*is missing"):
         read_adapter(saved, spec_from_config(deeper))
+
+
+@pytest.mark.parametrize("targets", ["all-linear", r"model\.language_model\..*_proj"])
+def test_an_adapter_of_a_model_that_also_sees_pictures_fits_its_decoder(targets, folder, spec):
+    """Its modules lie one level deeper; a part outside the decoder has no place here."""
+    plain = read_adapter(folder, spec)
+
+    def deepen(tensors):
+        for key in list(tensors):
+            tensors[key.replace("model.layers", "model.language_model.layers")] = tensors.pop(key)
+
+    rewrite(folder, deepen)
+    edit(folder, target_modules=targets)
+    nested = read_adapter(folder, spec)
+    assert nested.factors.keys() == plain.factors.keys()
+    for place, factors in nested.factors.items():
+        assert torch.equal(factors.b @ factors.a, plain.factors[place].b @ plain.factors[place].a)
+    rewrite(folder, lambda t: t.update({"base_model.model.model.visual.x": torch.zeros(1)}))
+    with pytest.raises(AdapterError, match=r"visual.*belongs to no module"):
+        read_adapter(folder, spec)
