@@ -36,6 +36,32 @@ def test_a_tail_that_cannot_fit_evicts_others_never_its_own_prefix():
     assert len(cache.tree.evict(6)) == 6  # the pin was given back
 
 
+def test_a_reclaim_tells_what_was_asked_what_went_and_what_is_there():
+    def told(cache):
+        return cache.events.of(ReclaimFinished)[-1]._replace(duration_ms=0.0)
+
+    cache = make_cache()
+    store(cache, tokens(96))
+    cache.allocator.reclaim(2)
+    asked = {"prompt_tokens": 0, "adapter_slot": NONE, "blocks_needed": 2, "pinned_blocks": 0}
+    gone = {"evicted_nodes": (5, 4), "evicted_blocks": (5, 4), "rounds": 1, "satisfied": True}
+    assert told(cache) == ReclaimFinished(
+        **asked, target=6, free_before=4, free=6, **gone, duration_ms=0.0
+    )
+    cache.allocator.reclaim_for(tokens(70), 0, 9, adapter_slot=3)
+    asked = {"prompt_tokens": 70, "adapter_slot": 3, "blocks_needed": 9, "pinned_blocks": 4}
+    gone = {"evicted_nodes": (), "evicted_blocks": (), "rounds": 0, "satisfied": True}
+    assert told(cache) == ReclaimFinished(
+        **asked, target=5, free_before=6, free=6, **gone, duration_ms=0.0
+    )
+    without = make_cache(cached=False)
+    without.allocator.reclaim_for(tokens(70), 0, 11, prompt_tokens=71)
+    asked = {"prompt_tokens": 71, "adapter_slot": NONE, "blocks_needed": 11, "pinned_blocks": 0}
+    assert told(without) == ReclaimFinished(
+        **asked, target=11, free_before=10, free=10, **{**gone, "satisfied": False}, duration_ms=0.0
+    )
+
+
 def test_nothing_asked_is_nothing_told_and_more_than_enough_is_enough():
     cache = make_cache()
     store(cache, tokens(96))
