@@ -25,7 +25,7 @@ from metrale_lab.layers.memory import BUFFERS
 from metrale_lab.scheduler.settings import SchedulerSettings
 from metrale_lab.trace.events import Observer
 from metrale_lab.weights.fetch import resolve_model
-from metrale_lab.weights.load import LoadedModel, load_model
+from metrale_lab.weights.load import load_model
 from metrale_lab.weights.spec import ModelSpec
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -62,7 +62,7 @@ def assemble(
             dtype = torch.float32
         file = resolve_model(name, offline=config.offline or _offline_by_environment())
         loaded = load_model(file, dtype)
-        resolved = _resolve(config, loaded, device, dtype or loaded.spec.dtype)
+        resolved = _resolve(config, name, loaded.spec, device, dtype or loaded.spec.dtype)
         observer = observe(_number(resolved.num_blocks), resolved.block_size)
         model = build_model(loaded, _engine_settings(resolved), device, observer)
     except BaseException:
@@ -140,14 +140,13 @@ def _adopt(model: Model, config: LabConfig, observe: Callable[[int, int], Observ
 
 
 def _resolve(
-    config: LabConfig, loaded: LoadedModel, device: Device, dtype: torch.dtype
+    config: LabConfig, name: str, spec: ModelSpec, device: Device, dtype: torch.dtype
 ) -> LabConfig:
-    spec = loaded.spec
     max_seq_len = config.max_seq_len or spec.max_positions
     if max_seq_len > spec.max_positions:
         raise InvalidConfig(
             f"max_seq_len={max_seq_len}: allowed is at most {spec.max_positions}, "
-            f"the context of {spec.name}."
+            f"the context of {name}."
         )
     kv_name = config.kv_dtype.split("/")[0]
     kv_dtype = DTYPES.get(kv_name, dtype)

@@ -42,7 +42,8 @@ class Lab(Watched):
     Parameters
     ----------
     model : str, Path or Model
-        "smollm2", a `.gguf` path, a Hugging Face folder, or a model that you built.
+        "tiny" (a hybrid that tells short stories, shipped with the package), "smollm2" (downloaded
+        once), a `.gguf` path, a Hugging Face folder, or a model that you built.
     config : LabConfig, optional
         Configuration; `overrides` replace single fields of it.
 
@@ -54,7 +55,7 @@ class Lab(Watched):
 
     def __init__(
         self,
-        model: str | Path | Model = "smollm2",
+        model: str | Path | Model = "tiny",
         config: LabConfig | None = None,
         **overrides: Any,
     ) -> None:

@@ -29,7 +29,7 @@ from metrale_lab.trace.tables import Frames
 from metrale_lab.views.dashboard import Widgets
 from metrale_lab.views.panel import Panel
 from metrale_lab.views.plots import Plots
-from tests.tiny_models import make_folder
+from metrale_lab.weights.tiny import CHECKPOINT
 
 SMALL = {"num_blocks": 64, "block_size": 4, "max_batch": 4, "max_seq_len": 128}
 PROMPT = list(range(10, 30))
@@ -91,8 +91,8 @@ def parameters_of(call: Any) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_folder(tmp_path_factory.mktemp("tiny") / "llama", "llama")
+def folder() -> Path:
+    return CHECKPOINT
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ from metrale_lab.errors import EngineBusy, EngineStopped, MetraleError, WriteFai
 from metrale_lab.scheduler.requests import Request
 from metrale_lab.testing import ScriptedDevice, scripted_lab
 from metrale_lab.trace.checker import check
+from metrale_lab.weights.tiny import CHECKPOINT
 from tests.harness import World
-from tests.tiny_models import make_folder
 
 ROUTERS = ("sync", "async")
 PROMPT = tuple(range(10, 30))
@@ -144,8 +144,8 @@ def test_memory_runs_out(
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_folder(tmp_path_factory.mktemp("tiny") / "llama", "llama")
+def folder() -> Path:
+    return CHECKPOINT
 
 
 SMALL = {"num_blocks": 32, "block_size": 4, "max_batch": 4, "max_seq_len": 128}

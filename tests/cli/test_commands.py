@@ -11,13 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from metrale_lab.cli.app import app
+from metrale_lab.weights.tiny import CHECKPOINT
 from tests.lora_folders import adapted_model, greedy, make_adapter
-from tests.tiny_models import make_folder
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_folder(tmp_path_factory.mktemp("tiny") / "llama", "llama")
+def folder() -> Path:
+    return CHECKPOINT
 
 
 def write(path: Path, *lines: object) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,20 +27,20 @@ class Continuation:
 
 
 def load_reference(path: Path) -> tuple[Any, Any]:
-    """transformers' tokenizer and float32 model of a GGUF file."""
+    """transformers' tokenizer and float32 model of a GGUF file or a model folder."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
-    model = AutoModelForCausalLM.from_pretrained(
-        str(path.parent), gguf_file=path.name, dtype=torch.float32
-    )
+    where = {} if path.is_dir() else {"gguf_file": path.name}
+    source = str(path if path.is_dir() else path.parent)
+    tokenizer = AutoTokenizer.from_pretrained(source, **where)
+    model = AutoModelForCausalLM.from_pretrained(source, **where, dtype=torch.float32)
     return tokenizer, model.eval()
 
 
-def continuations(path: Path) -> list[Continuation]:
+def continuations(path: Path, prompts: Sequence[str] = PROMPTS) -> list[Continuation]:
     """The greedy continuation of each prompt."""
     tokenizer, model = load_reference(path)
-    return [_continue(model, tokenizer(text).input_ids) for text in PROMPTS]
+    return [_continue(model, tokenizer(text).input_ids) for text in prompts]
 
 
 @torch.inference_mode()

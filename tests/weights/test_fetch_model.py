@@ -13,7 +13,7 @@ import pytest
 
 from metrale_lab.errors import FetchFailed, ModelNotFound
 from metrale_lab.weights import fetch as fetching
-from metrale_lab.weights import wheels
+from metrale_lab.weights import wheels, whole
 
 CONTENT = bytes(range(256)) * 40
 
@@ -130,7 +130,7 @@ def test_a_file_put_there_by_hand_is_checked_and_taken(copied, tmp_path):
 
 def test_the_hash_is_taken_once(copied, monkeypatch):
     fetching.fetch("tiny-test")
-    monkeypatch.setattr(fetching, "_sha256", lambda file: pytest.fail("hashed again"))
+    monkeypatch.setattr(whole, "sha256_of", lambda file: pytest.fail("hashed again"))
     fetching.fetch("tiny-test")
 
 
@@ -222,6 +222,18 @@ def test_a_built_in_name_beats_a_path(copied, tmp_path, monkeypatch):
     assert fetching.resolve_model("tiny-test") == fetching.cache_folder() / "tiny.gguf"
 
 
+def test_the_shipped_model_needs_no_network_and_beats_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny").mkdir()
+    monkeypatch.setenv("METRALE_OFFLINE", "1")
+    monkeypatch.setattr(fetching, "cache_folder", lambda: tmp_path / "cache")
+    folder = fetching.resolve_model("tiny", offline=True)
+    assert fetching.fetch("tiny") == fetching.cached_path("tiny") == folder
+    assert (folder / "model.safetensors").stat().st_size < 10_000_000
+    assert (folder / "README.md").read_text().count("seed") >= 1
+    assert not (tmp_path / "cache").exists()
+
+
 def test_paths_are_taken_as_they_are(tmp_path):
     file = tmp_path / "mine.gguf"
     file.write_bytes(b"")
@@ -233,6 +245,8 @@ def test_what_is_not_there_comes_with_suggestions(tmp_path):
     (tmp_path / "mine.gguf").write_bytes(b"")
     with pytest.raises(ModelNotFound, match=r"built-in model \(.*smollm2.*\).*'smollm2'"):
         fetching.resolve_model("smolm2")
+    with pytest.raises(ModelNotFound, match=r"\(smollm2, tiny\).*Did you mean 'tiny'"):
+        fetching.resolve_model("tinny")
     with pytest.raises(ModelNotFound, match=r"Did you mean '.*mine\.gguf'"):
         fetching.resolve_model(str(tmp_path / "mien.gguf"))
     for odd in ("", "\0", "x" * 5000):

@@ -26,17 +26,18 @@ positions up to 40,960.
 
 ## Data
 
-{tokens:,} tokens of stories drawn by a seeded grammar (`metrale_lab/weights/tiny/stories.py`): a
-cast, one of sixteen plots, an ending. One in seven begins with other common words or a request, so
-that a prompt from elsewhere leads to a story too. No text of other people is in it.
+{tokens:,} positions of stories drawn by a seeded grammar (`metrale_lab/weights/tiny/stories.py`):
+a cast, one of sixteen plots, an ending. One in seven begins with other common words or a request,
+so that a prompt from elsewhere leads to a story too. No text of other people is in it.
 
 ## Training
 
 `python -m metrale_lab.weights.tiny.train` writes this folder anew. AdamW, {steps:,} steps of {rows}
-rows, seed {seed}, one CPU core, {minutes} minutes on the machine that made this file, which had
-other work beside it. Loss at the end, in nats per token: {training_loss} on the last batch,
-{held_out_loss} on stories that training had not seen. Another processor or version of PyTorch adds
-in another order and gives other weights of the same quality.
+rows, later of eight single stories, at last by turns; seed {seed}; one CPU core, {minutes} minutes
+on the machine that made this file, which had other work beside it. Loss at the end, in nats per
+token: {training_loss} on the last batch, {held_out_loss} on stories that training had not seen.
+Another processor or version of PyTorch adds in another order and gives other weights of the same
+quality.
 
 ## What it writes
 

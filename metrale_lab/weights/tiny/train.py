@@ -6,6 +6,7 @@ A hybrid in the architecture of Qwen3.5 (gated delta rule layers, and attention 
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
@@ -24,7 +25,10 @@ from metrale_lab.weights.tiny.stories import stories
 from metrale_lab.weights.tiny.words import COMMON
 
 END = "<|endoftext|>"
-SEED, STEPS, ROWS, LENGTH = 7, 3000, 3, 512
+SEED, STEPS, ROWS, LENGTH = 7, 2300, 3, 512
+ALONE_FROM, BY_TURNS_FROM = 1000, 1800  # steps
+STORY_ROWS, STORY_LENGTH = 8, 192
+NO_TARGET = -100
 EVERY = 100  # steps between two looks at what was learned
 PEAK_RATE, WARM_UP, COOL_DOWN = 3e-3, 100, 0.3
 VOCABULARY = 2048
@@ -77,17 +81,40 @@ def configuration() -> Qwen3_5TextConfig:
     )
 
 
-def batches(tokenizer: Tokenizer, seed: int) -> Iterator[torch.Tensor]:
-    """Rows of whole stories, each after the end token of the one before: [ROWS, LENGTH + 1]."""
-    source = stories(seed)
-    while True:
-        rows = []
-        for _ in range(ROWS):
-            row: list[int] = []
-            while len(row) <= LENGTH:
-                row += [*tokenizer.encode(next(source)).ids, 0]
-            rows.append(row[: LENGTH + 1])
-        yield torch.tensor(rows)
+Batch = tuple[torch.Tensor, torch.Tensor]  # inputs and targets, [rows, tokens]
+
+
+def batches(tokenizer: Tokenizer, seed: int) -> Iterator[Batch]:
+    """Rows of several stories, each after the end token of the one before; later of one story.
+
+    Alone, a name is easily found again, and the attention learns to look for it. In the end both
+    kinds come by turns.
+    """
+    source = ([*tokenizer.encode(text).ids, 0] for text in stories(seed))
+    for step in itertools.count():
+        alone = step >= ALONE_FROM and (step < BY_TURNS_FROM or step % 2 == 0)
+        yield _alone(source) if alone else _in_rows(source)
+
+
+def _in_rows(source: Iterator[list[int]]) -> Batch:
+    rows = []
+    for _ in range(ROWS):
+        row: list[int] = []
+        while len(row) <= LENGTH:
+            row += next(source)
+        rows.append(row[: LENGTH + 1])
+    ids = torch.tensor(rows)
+    return ids[:, :-1], ids[:, 1:]
+
+
+def _alone(source: Iterator[list[int]]) -> Batch:
+    told = [next(source)[: STORY_LENGTH + 1] for _ in range(STORY_ROWS)]
+    inputs = torch.zeros(STORY_ROWS, STORY_LENGTH, dtype=torch.int64)
+    targets = torch.full_like(inputs, NO_TARGET)
+    for row, ids in enumerate(told):
+        inputs[row, : len(ids) - 1] = torch.tensor(ids[:-1])
+        targets[row, : len(ids) - 1] = torch.tensor(ids[1:])
+    return inputs, targets
 
 
 def fresh_model() -> Any:
@@ -101,9 +128,13 @@ def fresh_model() -> Any:
     return model
 
 
-def loss_of(model: Any, batch: torch.Tensor) -> torch.Tensor:
-    logits = model(batch[:, :-1], use_cache=False).logits
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
+def loss_of(model: Any, batch: Batch) -> torch.Tensor:
+    """Nats per token."""
+    inputs, targets = batch
+    logits = model(inputs, use_cache=False).logits
+    return torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), targets.flatten(), ignore_index=NO_TARGET
+    )
 
 
 def rate_at(step: int, steps: int) -> float:
@@ -207,7 +238,7 @@ def _resume(state: Path | None, model: Any, optimizer: Any) -> tuple[int, float]
     return done, seconds
 
 
-def _one_step(model: Any, optimizer: Any, batch: torch.Tensor, rate: float) -> float:
+def _one_step(model: Any, optimizer: Any, batch: Batch, rate: float) -> float:
     for group in optimizer.param_groups:
         group["lr"] = rate
     loss = loss_of(model, batch)
