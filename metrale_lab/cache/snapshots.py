@@ -18,7 +18,6 @@ class Snapshot:
     tokens: tuple[int, ...]
     node: int = NONE  # prefix node that ends here, as far as one is stored
     holders: int = 0  # live sequences that were restored from it
-    stamp: int = NONE  # number of the operation that used it last
     written: bool = False  # the copy ran; it is skipped when work before it on the device failed
 
     @property
@@ -62,7 +61,6 @@ class SnapshotIndex:
         assert not self._stored, "snapshots.reset: drop them first."
         assert not self._reserved, "snapshots.reset: a copy is under way."
         self._free = list(range(self.total - 1, -1, -1))
-        self._stamp = 0
 
     def __len__(self) -> int:
         return len(self._stored)
@@ -195,8 +193,6 @@ class SnapshotIndex:
         del self._reserved[place.number]
 
     def _touch(self, snapshot: Snapshot) -> None:
-        self._stamp += 1
-        snapshot.stamp = self._stamp
         self._stored[snapshot.number] = self._stored.pop(snapshot.number)  # to the end
 
     def _tell(self, kind: str, one: Snapshot, sequence: int) -> None:

@@ -48,6 +48,7 @@ def test_an_empty_pool_names_its_size_and_changes_nothing(pool, events):
     assert all(pool.holds(claim) for claim in claims)
     with pytest.raises(InvalidConfig, match="slots=0"):
         SlotPool(0)
+    assert SlotPool(1).claim(0).slot == 0
 
 
 def test_a_guard_that_is_dropped_gives_its_slot_back_once(pool):
@@ -160,7 +161,7 @@ def test_a_copy_that_fails_leaves_every_owner_as_it_was(pool, events, retired):
 
 def test_a_move_to_a_slot_that_there_is_not_is_refused(pool):
     guard = pool.guarded(0)
-    for slot in (-1, 4):
+    for slot in (-1, 4, 5):
         with pytest.raises(InvalidRequest, match="0 to 3"), pool.moving(guard, slot, never):
             pytest.fail("moved")
     guard.detach()

@@ -183,6 +183,30 @@ def test_a_snapshot_belongs_to_the_node_that_stores_its_last_block(index, events
     assert (place.node, events) == (8, [SnapshotEvent("link", 0, 8, 8, 0, NONE)])
     index.link(tokens(12), [10, 11, 12], 5)
     assert place.node == 8
+    first = save(index, tokens(4))
+    index.link(tokens(12), [0, 1, 2], 0)  # numbers start again after a reset
+    assert (first.node, place.node) == (0, 1)
+
+
+def test_a_snapshot_that_was_never_written_can_be_discarded_unless_it_is_held(index, events):
+    place = save(index, tokens(8))
+    assert not place.written
+    index.lookup(tokens(8), 0, 5)
+    with pytest.raises(AssertionError, match="holds snapshot 0"):
+        index.discard(place)
+    assert index.peek(tokens(8), 0) is place
+    index.release(place, 5)
+    index.discard(place)
+    assert (index.peek(tokens(8), 0), index.free) == (None, 3)
+    assert events[-1] == SnapshotEvent("evict", 0, 8, NONE, 0, NONE)
+
+
+def test_blocks_of_one_token_have_a_boundary_after_each():
+    index = SnapshotIndex(2, 1)
+    first = save(index, [7])
+    assert index.peek([7, 8, 9], 0) is first
+    second = save(index, [7, 8])
+    assert index.peek([7, 8, 9], 0) is second
 
 
 def test_without_places_nothing_is_kept(events):

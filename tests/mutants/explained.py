@@ -15,6 +15,8 @@ _COLUMNS = "columns of one record, made together"
 _ONE_CELL = "the slot has one cell"
 _CONSTANT = "a model that does not count writes has always written the same"
 _ONE_BLOCK = "a sequence takes one block between two launches, and none when asked again"
+_TOO_DEEP = "what is stored deeper has more tokens, and no beginning of these equals them"
+_BY_IDENTITY = "snapshots compare by identity"
 _IDENTITY = "small numbers and literals are the same objects in CPython"
 
 EXPLAINED: dict[str, dict[str, str]] = {
@@ -73,6 +75,32 @@ EXPLAINED: dict[str, dict[str, str]] = {
         "stamp: int = -1  # number of the operation that touched it last": _SET_LATER,
         "last_access_s: float = 1.0": _SET_LATER,
         "last_access_s: float = -1.0": _SET_LATER,
+    },
+    "metrale_lab/cache/slots.py": {
+        "@dataclass(frozen=False, slots=True, eq=False)": _MORE_SLOTS,
+        "@dataclass(frozen=True, slots=False, eq=False)": _MORE_SLOTS,
+        "@dataclass(frozen=True, slots=True, eq=True)": "claims are told apart by `is`",
+        "return self._owners.get(claim.slot) == claim": "claims compare by identity",
+    },
+    "metrale_lab/cache/snapshots.py": {
+        "@dataclass(slots=False, eq=False)": _MORE_SLOTS,
+        "@dataclass(slots=True, eq=True)": "snapshots are told apart by `is`",
+        "for depth in range(len(tokens) // size << size, 0, -size):": _TOO_DEEP,
+        "for depth in range(len(tokens) * size * size, 0, -size):": _TOO_DEEP,
+        "for depth in range(len(tokens) ** size * size, 0, -size):": _TOO_DEEP,
+        "for depth in range(len(tokens) << size * size, 0, -size):": _TOO_DEEP,
+        "for depth in range(len(tokens) // size * size, -1, -size):": (
+            "nothing is stored at depth 0"
+        ),
+        "if snapshot.holders <= 0 or self._stored.get(snapshot.number) is not snapshot:": (
+            _NEVER_BELOW
+        ),
+        "if snapshot.holders == 0 or self._stored.get(snapshot.number) != snapshot:": _BY_IDENTITY,
+        "if self._reserved.get(place.number) != place:": _BY_IDENTITY,
+        'assert len(tokens) % self.block_size <= 0, f"{len(tokens)} tokens end inside a block"': (
+            "a remainder is never negative"
+        ),
+        "if found is not None and found.node is not node:": _IDENTITY,
     },
     "metrale_lab/scheduler/ring.py": {
         "self._next = (slot.number + 1) - len(self.slots)": "a place counted from the end",

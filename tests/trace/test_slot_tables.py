@@ -178,6 +178,13 @@ def test_an_event_that_contradicts_is_doubted():
         run = Run()
         run.recorder(event)
         assert words in run.recorder.state().last_doubt
+    run = Run()
+    run.store(list(range(4)))
+    run.recorder(ev.SnapshotEvent("release", 0, 4, 0, 0, 9))
+    assert "does not hold it" in run.recorder.state().last_doubt
+    run.snapshots.lookup(list(range(4)), 0, 3)
+    run.recorder(ev.SnapshotEvent("evict", 0, 4, 0, 0, 3))
+    assert "hold it" in run.recorder.state().last_doubt
 
 
 def test_a_record_shows_an_earlier_tick_and_survives_a_file(tmp_path):
