@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from metrale_lab import Lab
 from metrale_lab.errors import InvalidConfig
 from metrale_lab.weights.load import LoadedModel, load_model
-from metrale_lab.weights.tiny import CHECKPOINT
-from metrale_lab.weights.tiny.themes import retold
+from metrale_lab.weights.tiny import ADAPTERS, CHECKPOINT
+from metrale_lab.weights.tiny.themes import THEMES, retold
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,20 @@ def test_messages_call_it_by_its_name() -> None:
 def test_it_is_what_a_lab_takes_by_default() -> None:
     with Lab(num_blocks=8, max_seq_len=64) as lab:
         assert lab.name == "tiny"
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_each_theme_has_an_adapter(theme: str) -> None:
+    path = ADAPTERS / theme
+    assert sum(one.stat().st_size for one in path.iterdir()) < 300_000
+    with Lab("tiny", num_blocks=32, max_seq_len=128, adapters=(f"{theme}={path}",)) as lab:
+        texts = [
+            lab.submit("Once upon a time, there was a", adapter=name, max_tokens=60).result().text
+            for name in (None, theme)
+        ]
+    own = set(THEMES[theme].values())
+    assert not own & set(texts[0].replace(".", " ").split())
+    assert own & set(texts[1].replace(".", " ").split())
 
 
 def test_a_theme_changes_words_and_their_articles() -> None:

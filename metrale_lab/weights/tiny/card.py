@@ -39,6 +39,12 @@ token: {training_loss} on the last batch, {held_out_loss} on stories that traini
 Another processor or version of PyTorch adds in another order and gives other weights of the same
 quality.
 
+## Adapters
+
+Three LoRA adapters beside this folder have learned the same stories with other words in them:
+`sea`, `castle` and `space` (rank 4, 120 steps each; made by
+`python -m metrale_lab.weights.tiny.train_adapters`).
+
 ## What it writes
 
 {samples}
