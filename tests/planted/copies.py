@@ -27,3 +27,13 @@ def environment_of(copy: Path) -> dict[str, str]:
     """Variables with which Python imports the copy, on one core."""
     paths = os.pathsep.join([str(copy), str(copy / "kernels")])
     return {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+
+
+def write(file: Path, text: str) -> None:
+    """Write a source file and remove what was compiled of it.
+
+    Two writes within a second look alike to the interpreter.
+    """
+    file.write_text(text, encoding="utf-8")
+    for compiled in file.parent.glob(f"__pycache__/{file.stem}.*"):
+        compiled.unlink()
