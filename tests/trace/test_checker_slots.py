@@ -83,6 +83,18 @@ def test_a_prefix_that_is_computed_again_keeps_its_blocks():
     assert {"I6", "I9"} <= engine.broken().keys()
 
 
+def test_rows_that_gave_their_slot_up_break_nothing():
+    engine = Hybrid()
+    donor, survivor, gone = (engine.start(prompt(9, start)) for start in (0, 20, 40))
+    donor.retired = True
+    with engine.model.slots.moving(survivor.slot, donor.slot_idx, lambda _: True):
+        pass
+    gone.slot.detach()
+    assert engine.broken() == {}
+    donor.retired = False
+    assert "whose owner is another" in engine.broken()["I13"]
+
+
 def own_two_slots(engine):
     engine.model.slots.claim(engine.first.id)
 
