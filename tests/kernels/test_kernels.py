@@ -51,7 +51,8 @@ def test_the_engine_runs_on_interpreted_kernels():
         *("-m", "pytest", "-q", "-p", "no:cacheprovider"),
         *("tests/engine/test_oracle.py", "tests/engine/test_feed.py"),
         "tests/engine/test_hybrid_oracle.py",
-        *("-k", "greedy and llama or over_run or draw_depends or masked_ids or captured and feed_each"),
+        "-k",
+        "greedy and llama or over_run or draw_depends or masked_ids or captured and feed_each",
         METRALE_OPS="triton",
         TRITON_INTERPRET="1",
     )
