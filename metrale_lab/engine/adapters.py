@@ -53,14 +53,11 @@ class TransformerAdapters(TransformerCore):
     def unload_adapter(self, name: str) -> None:
         """Offer the adapter to nobody any more; its slot is free once its last user ended.
 
-        With the last adapter the pools go, and steps are captured without them again.
+        Once no slot holds an adapter the pools go, and steps are captured without them again.
         """
         self._enter()
         slot = self.adapters.unload(arguments.text("name", name, AdapterError))
-        if self.adapters.any_held:
-            self._poison_if_free(slot)
-        else:
-            self._replace_pools(self.steps.adapters.clear)
+        self._tidy(slot)
 
     def activate_adapter(self, name: str | None) -> None:
         """Let `adapter_slot` -1 stand for an adapter, None: for the base model."""
@@ -76,7 +73,7 @@ class TransformerAdapters(TransformerCore):
         """Give back what `acquire_adapter` returned."""
         self._enter()
         if self.adapters.release(slot):
-            self._poison_if_free(slot)
+            self._tidy(slot)
 
     def _bind_adapter(self, seq: SequenceState) -> None:
         """Resolve the sequence's adapter, once."""
@@ -90,7 +87,7 @@ class TransformerAdapters(TransformerCore):
         slot, seq.acquired_adapter_slot = seq.acquired_adapter_slot, NONE
         seq.adapter_id, seq.adapter_bound = 0, False
         if self.adapters.release(slot, seq.id):
-            self._poison_if_free(slot)
+            self._tidy(slot)
 
     def _checked_slot(self, slot: int) -> int:
         """The slot, if it is -1 or holds an adapter. InvalidRequest or AdapterError otherwise."""
@@ -107,22 +104,28 @@ class TransformerAdapters(TransformerCore):
         if not self.steps.adapters.fits(adapter, slots):
             self._replace_pools(self.steps.adapters.grow(adapter, slots))
 
-    def _replace_pools(self, replace: Callable[[], None]) -> None:
+    def _replace_pools(self, replace: Callable[[], None], takes_fault: bool = True) -> None:
         """Change the tensors that captured steps read, so the captures go."""
-        self._do(replace)
+        self._do(replace, takes_fault)
         self.steps.graphs.drop_captures()
         self._emit(MemoryPart("adapters", self.steps.adapters.nbytes))
 
-    def _poison_if_free(self, slot: int) -> None:
-        if self.settings.poison and self.adapters.resolve(slot) == NONE:
+    def _tidy(self, slot: int) -> None:
+        """The slot may have become free: the pools go with the last adapter.
+
+        A failure of work before is told to whom it belongs; the pools stay until the next time.
+        """
+        if not self.adapters.any_held:
+            self._replace_pools(self.steps.adapters.clear, takes_fault=False)
+        elif self.settings.poison and self.adapters.resolve(slot) == NONE:
             self._last_stream.enqueue(lambda: self.steps.adapters.poison(slot))
 
-    def _do(self, work: Callable[[], None]) -> None:
+    def _do(self, work: Callable[[], None], takes_fault: bool = True) -> None:
         """Run work behind everything that was launched, and wait for it."""
         event = self.device.create_event()
         try:
             self._last_stream.enqueue(work)
-            self._last_stream.record(event)
+            self._last_stream.record(event, takes_fault=takes_fault)
             event.synchronize()
         finally:
             event.destroy()

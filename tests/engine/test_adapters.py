@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from metrale_lab.errors import AdapterError, InvalidRequest, ThreadNotBound
+from metrale_lab.errors import AdapterError, DeviceFault, InvalidRequest, ThreadNotBound
 from metrale_lab.trace.events import AdapterEvent, BlockEvent, MemoryPart, PrefixLookup
 from metrale_lab.weights import load_model
 from tests.engine.kit import best, opened, prompt
@@ -335,6 +335,45 @@ def test_with_the_last_adapter_the_pools_go(llama):
             model.unload_adapter(name)
             assert model.memory_parts()["adapters"] == 0
             assert model.decode_batch([5], [fresh(model, -1)]).numpy().tobytes() == bare
+
+
+@pytest.mark.parametrize("user", ["sequence", "lease"])
+def test_the_pools_go_when_the_last_user_of_the_last_adapter_does(llama, user):
+    told = []
+    with opened(llama.loaded, told.append) as model:
+        bare = model.decode_batch([5], [fresh(model, -1)]).numpy().tobytes()
+        slot = model.load_adapter("all", llama.paths["all"])
+        seq = fresh(model, slot)
+        if user == "sequence":
+            model.prefill(prompt(7), seq)
+        else:
+            model.acquire_adapter("all")
+        model.unload_adapter("all")
+        assert model.memory_parts()["adapters"] > 0
+        if user == "sequence":
+            model.free_sequence(seq)
+        else:
+            model.release_adapter(slot)
+        assert model.memory_parts()["adapters"] == 0
+        assert [one.nbytes for one in told if getattr(one, "part", "") == "adapters"][-1] == 0
+        assert model.decode_batch([5], [fresh(model, -1)]).numpy().tobytes() == bare
+
+
+def test_a_failed_step_is_not_told_to_who_frees_the_last_user_of_an_adapter(llama):
+    def fail():
+        raise RuntimeError("planted")
+
+    with opened(llama.loaded) as model:
+        seq = fresh(model, model.load_adapter("all", llama.paths["all"]))
+        model.prefill(prompt(7), seq)
+        model.unload_adapter("all")
+        model.default_stream.enqueue(fail)
+        model.free_sequence(seq)
+        with pytest.raises(DeviceFault, match="planted"):
+            model.default_stream.synchronize()
+        model.load_adapter("mlp", llama.paths["mlp"])
+        model.unload_adapter("mlp")
+        assert model.memory_parts()["adapters"] == 0
 
 
 def test_an_empty_slot_is_poisoned_and_read_by_nobody(llama):
