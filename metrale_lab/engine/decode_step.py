@@ -36,6 +36,7 @@ class DecodeStep:
                 "ids": Part("int64", (rows,)),
                 "sources": Part("int64", (rows,)),  # feed cell, -1 = `ids` counts
                 "positions": Part("int64", (rows,)),
+                "write_from": Part("int64", (rows,)),  # earlier positions lie in shared blocks
                 "tables": Part("int64", (rows, network.max_blocks)),
                 "slots": Part("int64", (rows,)),  # state slot of a hybrid
                 "adapters": Part("int64", (rows,)),  # entry in the LoRA pools
@@ -60,19 +61,23 @@ class DecodeStep:
             staging["sources"][:rows], staging["sources"][rows:] = sources, -1
             staging["positions"][:rows] = [seq.seq_len for seq in seqs]
             staging["positions"][rows:] = 0
+            staging["write_from"][:rows] = [seq.cached_prefix_tokens for seq in seqs]
+            staging["write_from"][rows:] = 0
             staging["slots"][:rows] = [seq.slot_idx for seq in seqs]
             staging["slots"][rows:] = self._network.states.dummy_slot
             staging["adapters"][:rows] = [entry_of(seq.acquired_adapter_slot) for seq in seqs]
             staging["adapters"][rows:] = NO_ADAPTER
             staging["tables"][:] = self._network.pools.dummy_block
             for row, seq in enumerate(seqs):
-                staging["tables"][row, : len(seq.block_table)] = seq.block_table
+                used = seq.seq_len // self._network.block_size + 1
+                table = seq.block_table[:used]  # a matched prefix that is computed again has more
+                staging["tables"][row, : len(table)] = table
         stream.enqueue(run)
         return self._logits.claim(rows, False, key, stream)
 
     def _function(self, width: int) -> StepFunction:
         if width not in self._functions:
-            names = ("ids", "sources", "positions", "tables", "slots", "adapters")
+            names = ("ids", "sources", "positions", "write_from", "tables", "slots", "adapters")
             buffers = [self.inputs.tensor(name)[:width] for name in names]
             pools, states = self._network.pools, self._network.states
             self._functions[width] = StepFunction(
@@ -86,7 +91,7 @@ class DecodeStep:
         return self._functions[width]
 
     def _make_harmless(self) -> None:
-        for name in ("ids", "positions"):
+        for name in ("ids", "positions", "write_from"):
             self.inputs.tensor(name).zero_()
         self.inputs.tensor("sources").fill_(-1)
         self.inputs.tensor("tables").fill_(self._network.pools.dummy_block)
@@ -98,6 +103,7 @@ class DecodeStep:
         ids: Tensor,  # [rows]
         sources: Tensor,  # [rows]
         positions: Tensor,  # [rows]
+        write_from: Tensor,  # [rows]
         tables: Tensor,  # [rows, max_blocks]
         slots: Tensor,  # [rows]
         adapters: Tensor,  # [rows]
@@ -112,6 +118,8 @@ class DecodeStep:
         ids = torch.where(sources >= 0, fed, ids)
         block_size = net.block_size
         blocks = tables.gather(1, (positions // block_size)[:, None])[:, 0]
+        if net.spec.linear:
+            blocks = blocks.masked_fill(positions < write_from, net.pools.dummy_block)
 
         def attend(query: Tensor, k_pool: Tensor, v_pool: Tensor) -> Tensor:
             return ops.paged_decode_attention(

@@ -124,6 +124,7 @@ class TagDecodeStep(DecodeStep):
         ids: Tensor,
         sources: Tensor,
         positions: Tensor,
+        write_from: Tensor,
         tables: Tensor,
         slots: Tensor,
         adapters: Tensor,
@@ -139,7 +140,10 @@ class TagDecodeStep(DecodeStep):
         places, blocks_of = positions.numpy(), tables.numpy()
         blocks = np.take_along_axis(blocks_of, (places // net.block_size)[:, None], 1)[:, 0]
         real = blocks != net.pools.dummy_block
-        written = list(zip(blocks[real], places[real] % net.block_size, strict=True))
+        if net.memory is not None:
+            blocks = np.where(places < write_from.numpy(), net.pools.dummy_block, blocks)
+        kept = blocks != net.pools.dummy_block
+        written = list(zip(blocks[kept], places[kept] % net.block_size, strict=True))
         assert len(set(written)) == len(written), "two rows write one position"
         net.write(tokens, places, blocks, adapters.numpy())
         contexts = [NO_STATE] * len(tokens)

@@ -12,6 +12,7 @@ import torch
 from metrale_lab.engine import FeedRow, HostToken, SequenceState
 from metrale_lab.engine.model import TransformerModel
 from metrale_lab.errors import EngineBusy, InvalidRequest, KvCacheExhausted
+from metrale_lab.trace.checker import check
 from metrale_lab.trace.events import Event, PrefixLookup, SnapshotEvent
 from metrale_lab.trace.recorder import Recorder
 from metrale_lab.trace.tables import Frames
@@ -261,7 +262,11 @@ def test_shared_blocks_are_not_written_while_their_prefix_is_computed_again(
         assert model.lookup_prefix([*history, 5], seq) == 0
         blocks = list(seq.block_table)
         assert (len(blocks), seq.cached_prefix_tokens) == (len(history) // BS, len(blocks) * BS)
-        model.prefill([*history, 5], seq)
+        model.prefill(history[:10], seq)
+        for token in history[10:20]:
+            model.decode_batch([token], [seq])
+            assert all(law.holds for law in check(model))
+        model.prefill([*history[20:], 5], seq)
         assert seq.block_table[: len(blocks)] == blocks
         for pool, old in zip((pools.k, pools.v), before, strict=True):
             assert torch.equal(pool[:, blocks], old[:, blocks])

@@ -170,6 +170,13 @@ SLOT_FAULTS = (
         PREFIX,
     ),
     Fault(
+        "a prefix that is computed again token by token is written again",
+        "metrale_lab/engine/decode_step.py",
+        "blocks = blocks.masked_fill(positions < write_from, net.pools.dummy_block)",
+        "blocks = blocks.masked_fill(positions < 0, net.pools.dummy_block)",
+        PREFIX,
+    ),
+    Fault(
         "a hybrid without a snapshot gives no reason",
         FORWARD,
         '        reason = "no_snapshot"\n',
