@@ -39,6 +39,9 @@ def test_a_user_is_counted_where_it_resolved_to():
 
 def test_a_release_of_nobody_changes_nothing():
     slots = AdapterSlots()
+    last = [slots.acquire(load(slots, name).slot) for name in "wxyz"][-1]
+    assert not slots.release(NONE)
+    assert slots.slots[last].users == 1
     slot = load(slots, "a").slot
     assert not slots.release(slot)
     assert slots.slots[slot].users == 0
@@ -61,6 +64,7 @@ def test_no_two_loads_have_one_identity_and_none_is_the_base_models():
     slots.unload("a")
     again = load(slots, "a")
     told.append((again.name, again.generation, again.identity))
+    assert slots.identity(again.slot) == again.identity
     assert [one[:2] for one in told] == [("a", 1), ("b", 1), ("a", 2), ("a", 3), ("a", 4)]
     identities = {one[2] for one in told}
     assert len(identities) == 5
@@ -75,17 +79,31 @@ def test_a_name_reloaded_without_users_stays_in_its_slot():
 
 
 def test_a_name_reloaded_under_users_goes_elsewhere_and_the_old_one_drains():
-    slots = AdapterSlots()
+    events = Recording()
+    slots = AdapterSlots(events)
     first = load(slots, "a")
     held = slots.acquire(first.slot)
     second = load(slots, "a")
     assert second.slot != held
     assert (slots.slots[held].state, slots.slots[held].generation) == ("draining", 1)
     assert slots.find("a").slot == second.slot
+    third = load(slots, "a")
+    assert (third.slot, third.generation) == (second.slot, 3)
+    assert [event.slot for event in events if event.kind == "drain"] == [held]
     assert slots.acquire(held) == held, "who has a lease may take it again"
     assert not slots.release(held)
     assert slots.release(held), "its last user frees it"
     assert (slots.slots[held].state, slots.identity(held)) == ("free", 0)
+
+
+def test_a_name_is_a_text_whatever_object_holds_it():
+    names = ["".join(["po", "et"]) for _ in range(4)]
+    slots = AdapterSlots()
+    assert load(slots, names[0]).slot == load(slots, names[1]).slot
+    held = slots.acquire(slots.find("poet").slot)
+    slots.activate(names[2])
+    assert load(slots, names[3]).slot == slots.resolve(NONE) != held
+    assert slots.names == ["poet"]
 
 
 def test_an_unloaded_adapter_serves_its_users_and_nobody_new():
@@ -111,11 +129,40 @@ def test_a_slot_with_users_is_never_rewritten():
     assert slots.choose("b") != slot
 
 
+def test_a_slot_says_whether_it_is_held_and_a_free_one_holds_nothing():
+    events = Recording()
+    slots = AdapterSlots(events)
+    assert not slots.any_held
+    slot = slots.acquire(load(slots, "a", rank=3).slot)
+    assert slots.any_held
+    assert (slots.slots[slot].rank, slots.slots[slot].nbytes) == (3, 100)
+    slots.unload("a")
+    assert slots.any_held, "it drains"
+    slots.release(slot)
+    assert not slots.any_held
+    told = [one for one in events if one.kind in ("add", "unload")]
+    assert [one.slot for one in told] == [0, 1, 2, 3, 0]
+    for one in told:
+        nothing = ("", 0, 0, "free", 0, 0, 0, NONE)
+        assert tuple(one[2:]) == nothing
+
+
+def test_a_slot_that_was_half_written_is_emptied():
+    slots = AdapterSlots()
+    for past_the_last in (0, 1, 9):
+        slots.clear(past_the_last)
+    slot = load(slots, "a").slot
+    slots.activate("a")
+    slots.clear(slot)
+    slots.clear(4)
+    assert (slots.names, slots.resolve(NONE), len(slots.slots)) == ([], NONE, 4)
+
+
 def test_there_is_always_a_slot_more():
     slots = AdapterSlots()
     for number in range(9):
         assert load(slots, str(number)).slot == number
-    assert len(slots.slots) == 16
+        assert len(slots.slots) == (4 if number < 4 else 8 if number < 8 else 16)
     slots.unload("3")
     assert load(slots, "new").slot == 3
 
@@ -128,8 +175,13 @@ def test_the_active_adapter_follows_its_name_and_goes_with_it():
     assert slots.resolve(NONE) == second.slot != held
     slots.unload("a")
     assert slots.resolve(NONE) == NONE
-    load(slots, "b")
+    higher = load(slots, "b")
     slots.activate("b")
+    slots.release(held)
+    load(slots, "a")
+    slots.unload("a")
+    slots.clear(0)
+    assert slots.resolve(NONE) == higher.slot > 0, "others go, it stays"
     slots.activate(None)
     assert slots.resolve(NONE) == NONE
 
@@ -139,9 +191,11 @@ def test_who_observes_later_is_told_what_is_there():
     load(slots, "a")
     load(slots, "b")
     slots.unload("a")
+    slots.acquire(load(slots, "c").slot)
+    slots.unload("c")
     slots.observe(late)
     told = [(one.kind, one.slot, one.name) for one in late.of(AdapterEvent)]
-    assert told == [("add", 0, ""), ("load", 1, "b"), ("add", 2, ""), ("add", 3, "")]
+    assert told == [("load", 0, "c"), ("load", 1, "b"), ("add", 2, ""), ("add", 3, "")]
 
 
 def test_reset_empties_every_slot_and_forgets_no_identity():

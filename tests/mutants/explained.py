@@ -8,6 +8,9 @@ _OF_EACH = "names an adapter's empty prefix: negative, and another for each adap
 _SET_LATER = "the tree sets it on each node that it grows; a root's is not read"
 _BOUND = "a bound of memory, chosen by size alone"
 _MORE_SLOTS = "only an attribute that nobody sets could tell"
+_NONE_IS_LEAST = "no slot is below NONE"
+_ONE_PAST = "a load goes to a slot that exists, or to the next one"
+_STATES = "of the three states: draining, free, loaded, in this order"
 _NO_POLLS = "as few polls as 0"
 _NO_SLOTS = "as few slots as 0"
 _NONE_ENDS = "evicting none, or fewer, ends the loop"
@@ -101,6 +104,42 @@ EXPLAINED: dict[str, dict[str, str]] = {
             "a remainder is never negative"
         ),
         "if found is not None and found.node is not node:": _IDENTITY,
+    },
+    "metrale_lab/cache/adapters.py": {
+        "@dataclass(slots=False)": _MORE_SLOTS,
+        'if one.state <= "draining" and not one.users:': _STATES,
+        'return [one.name for one in self.slots if one.state >= "loaded"]': _STATES,
+        'if one.state >= "loaded" and one.name == name:': _STATES,
+        'if other.name == name and other is not one and other.state >= "loaded":': _STATES,
+        'if other.name == name and other != one and other.state == "loaded":': (
+            "no two slots have one number"
+        ),
+        "chosen = self.active if slot <= NONE else slot": _NONE_IS_LEAST,
+        "return 0 if resolved <= NONE else self.slots[resolved].identity": _NONE_IS_LEAST,
+        "if resolved <= NONE or not self.slots[resolved].users:": _NONE_IS_LEAST,
+        "if resolved > NONE:": _NONE_IS_LEAST,
+        "was_active = self.active > NONE and self.slots[self.active].name == name": _NONE_IS_LEAST,
+        "return total if slot != total else max(FIRST_SLOTS, 2 * total)": _ONE_PAST,
+        "return total if slot is not total else max(FIRST_SLOTS, 2 * total)": _ONE_PAST,
+        **dict.fromkeys(
+            (
+                'self._tell("add" if one.state is "free" else "load", one)',
+                'return [one.name for one in self.slots if one.state is "loaded"]',
+                'return any(one.state is not "free" for one in self.slots)',
+                'if one.state is "loaded" and one.name == name:',
+                "chosen = self.active if slot is NONE else slot",
+                'empty = not 0 <= chosen < len(self.slots) or self.slots[chosen].state is "free"',
+                "return 0 if resolved is NONE else self.slots[resolved].identity",
+                "if resolved is NONE or not self.slots[resolved].users:",
+                "if resolved is not NONE:",
+                'if one.state is "draining" and not one.users:',
+                'free = [one.slot for one in self.slots if one.state is "free"]',
+                'if other.name == name and other is not one and other.state is "loaded":',
+                "was_active = self.active is not NONE and self.slots[self.active].name == name",
+                "if self.active is one.slot:",
+            ),
+            _IDENTITY,
+        ),
     },
     "metrale_lab/scheduler/ring.py": {
         "self._next = (slot.number + 1) - len(self.slots)": "a place counted from the end",
