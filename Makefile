@@ -79,6 +79,7 @@ mutants: $(VENV)/.test
 	$(BIN)/python -m tests.mutants.run $(FILES)
 
 bench: $(VENV)/.test
+	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/decode.py
 	$(BIN)/python benchmarks/gil.py
 	$(BIN)/python benchmarks/busy_cell.py

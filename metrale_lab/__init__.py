@@ -25,9 +25,16 @@ def __getattr__(name: str) -> Any:
     """Import the face when it is used, so that the command line starts fast."""
     if name not in _HOMES:
         raise AttributeError(f"module 'metrale_lab' has no attribute {name!r}")
+    import gc
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name]), name)
+    collecting = gc.isenabled()
+    gc.disable()  # imports leave no garbage, and each search would go through all of torch
+    try:
+        return getattr(import_module(_HOMES[name]), name)
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def __dir__() -> list[str]:
