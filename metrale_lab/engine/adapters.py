@@ -72,6 +72,7 @@ class TransformerAdapters(TransformerCore):
     def release_adapter(self, slot: int) -> None:
         """Give back what `acquire_adapter` returned."""
         self._enter()
+        slot = arguments.integer("slot", slot, NONE, len(self.adapters.slots) - 1)
         if self.adapters.release(slot):
             self._tidy(slot)
 

@@ -258,6 +258,9 @@ def test_slots_that_hold_nothing_are_refused(llama):
                 call()
         seq.adapter_slot = slot
         model.prefill([5], seq)
+        for wrong in (4, -2, "0", None, True):
+            with pytest.raises(InvalidRequest, match="slot="):
+                model.release_adapter(wrong)
         assert model.adapters.slots[slot].users == 1
 
 
