@@ -146,3 +146,13 @@ def test_evicted_for_one_adapter_is_not_evicted_for_another(tree):
     tree.evict(1)
     assert why(tree, tokens(2), adapter_id=1) == "evicted"
     assert why(tree, tokens(2), adapter_id=0) == "never_seen"
+
+
+def test_what_another_adapter_has_of_the_beginning_only_is_no_reason(tree):
+    for adapter_id in (0, 1, 2):
+        put(tree, tokens(2), 2 * adapter_id, adapter_id)
+    assert why(tree, [*tokens(2), *tokens(1, start=700), 1]) == "never_seen"
+    put(tree, [*tokens(2), *tokens(1, start=700)], 10, adapter_id=2)
+    assert why(tree, [*tokens(2), *tokens(1, start=700), 1]) == "other_adapter"
+    assert why(tree, [*tokens(2), *tokens(1, start=700), 1], adapter_id=2) == "block_not_full"
+    assert why(tree, [*tokens(1, start=700), 1]) == "never_seen"

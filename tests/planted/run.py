@@ -38,6 +38,9 @@ def main() -> int:
     bad = 0
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         copy = copy_repository(Path(folder) / "copy")
+        if broken := pristine(faults, copy):
+            print(f"these tests fail without any fault:\n{broken}")
+            return 1
         for fault in faults:
             word, detail = judge(fault, copy)
             print(f"{word:9}{fault.name}  [{detail}]", flush=True)
@@ -49,6 +52,14 @@ def main() -> int:
 def chosen(words: Sequence[str]) -> list[Fault]:
     """The faults whose names contain one of the words; all without words."""
     return [one for one in FAULTS if not words or any(word in one.name for word in words)]
+
+
+def pristine(faults: Sequence[Fault], copy: Path) -> str:
+    """What fails of the faults' tests in an untouched copy: a fault is not caught by that."""
+    tests = sorted({test for fault in faults for test in fault.tests})
+    output = copy / "output.txt"
+    status = run_tests(copy, tests, len(tests) * SECONDS, output)
+    return "" if status == PASSED else output.read_text(errors="replace")[-2000:]
 
 
 def judge(fault: Fault, copy: Path) -> Verdict:
