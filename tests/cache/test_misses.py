@@ -156,3 +156,14 @@ def test_what_another_adapter_has_of_the_beginning_only_is_no_reason(tree):
     assert why(tree, [*tokens(2), *tokens(1, start=700), 1]) == "other_adapter"
     assert why(tree, [*tokens(2), *tokens(1, start=700), 1], adapter_id=2) == "block_not_full"
     assert why(tree, [*tokens(1, start=700), 1]) == "never_seen"
+
+
+def test_reasons_are_the_same_after_an_odd_number_of_blocks(tree):
+    for blocks in (1, 2, 3, 4, 5):
+        for adapter_id in (0, 1):
+            put(tree, tokens(blocks), 16 * adapter_id, adapter_id)
+        assert why(tree, tokens(blocks)) == "last_token"
+        put(tree, tokens(blocks + 1), 16, adapter_id=1)
+        assert why(tree, [*tokens(blocks + 1), 1]) == "other_adapter"
+        tree.evict(len(tree))
+        tree.reset()

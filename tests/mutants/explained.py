@@ -15,6 +15,7 @@ _NO_POLLS = "as few polls as 0"
 _NO_SLOTS = "as few slots as 0"
 _NONE_ENDS = "evicting none, or fewer, ends the loop"
 _COLUMNS = "columns of one record, made together"
+_BITS = "the first is whole blocks, a power of two each, and the second less than one"
 _ONE_CELL = "the slot has one cell"
 _CONSTANT = "a model that does not count writes has always written the same"
 _ONE_BLOCK = "a sequence takes one block between two launches, and none when asked again"
@@ -140,6 +141,12 @@ EXPLAINED: dict[str, dict[str, str]] = {
             ),
             _IDENTITY,
         ),
+    },
+    "metrale_lab/cache/misses.py": {
+        "return start | common if start + common > 0 else NONE": _BITS,
+        "return start ^ common if start + common > 0 else NONE": _BITS,
+        "return start + common if start | common > 0 else NONE": _BITS,
+        "return start + common if start ^ common > 0 else NONE": _BITS,
     },
     "metrale_lab/scheduler/ring.py": {
         "self._next = (slot.number + 1) - len(self.slots)": "a place counted from the end",
