@@ -142,7 +142,15 @@ EXPLAINED: dict[str, dict[str, str]] = {
             _IDENTITY,
         ),
     },
+    "metrale_lab/cache/tree.py": {
+        "def lookup(self, tokens: Sequence[int], adapter_id: int, /, resumed: bool = False) "
+        "-> Match:": (_KEYWORDS),
+        "if any(node.pins <= 0 for node in nodes):": _NEVER_BELOW,
+        "if unheld := [node.id for node in known if node.ref_count <= 1]:": _NEVER_BELOW,
+    },
     "metrale_lab/cache/misses.py": {
+        "return any(len(trie.walk(tokens, other)) * trie.block_size >= len(tokens) "
+        "for other in others)": ("a walk is never longer than its tokens"),
         "return start | common if start + common > 0 else NONE": _BITS,
         "return start ^ common if start + common > 0 else NONE": _BITS,
         "return start + common if start | common > 0 else NONE": _BITS,

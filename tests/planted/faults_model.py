@@ -8,7 +8,7 @@ ARGMAX = "metrale_lab/ops/argmax.py"
 DECODE_STEP = "metrale_lab/engine/decode_step.py"
 PICK_STEP = "metrale_lab/engine/pick_step.py"
 ATTENTION = "metrale_lab/ops/attention.py"
-COMPILED = ("tests/kernels/test_kernels.py",)
+COMPILED = ("tests/kernels/test_kernels.py::test_kernels_compile_for_gpus",)
 PIPELINE = ("tests/scheduler/test_pipeline.py",)
 FOLD = ("tests/trace/test_fold_engine.py", "tests/trace/test_fold_pool.py")
 

@@ -20,7 +20,7 @@ from tests.planted.fault import DoesNotApply, Fault, check_applies, planted
 from tests.planted.faults import FAULTS
 from tests.planted.forks import prepare, run_tests
 
-SECONDS = 200  # of the processor's time; a fault that makes a test hang is noticed
+SECONDS = 60  # of the processor's time; a fault that makes a test hang is noticed
 PASSED, FAILED = 0, 1  # pytest's exit codes
 
 
