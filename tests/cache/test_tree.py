@@ -287,3 +287,10 @@ def test_every_change_is_an_event():
         NodeChanged(0, 12, 3, 0, True),
         NodeRemoved(1),
     ]
+
+
+@pytest.mark.parametrize("count", [0, -1, -3])
+def test_none_are_evicted_when_none_are_asked_for(tree, count):
+    put(tree, tokens(3), [10, 11, 12])
+    assert tree.evict(count) == []
+    assert len(tree) == 3

@@ -143,12 +143,14 @@ EXPLAINED: dict[str, dict[str, str]] = {
         ),
     },
     "metrale_lab/cache/tree.py": {
+        "if len(set(numbers)) != len(numbers):": "a set is never longer",
         "def lookup(self, tokens: Sequence[int], adapter_id: int, /, resumed: bool = False) "
         "-> Match:": (_KEYWORDS),
         "if any(node.pins <= 0 for node in nodes):": _NEVER_BELOW,
         "if unheld := [node.id for node in known if node.ref_count <= 1]:": _NEVER_BELOW,
     },
     "metrale_lab/cache/misses.py": {
+        "if first_difference(trie, tokens, matched_tokens, adapter_id) is not NONE:": _IDENTITY,
         "return any(len(trie.walk(tokens, other)) * trie.block_size >= len(tokens) "
         "for other in others)": ("a walk is never longer than its tokens"),
         "return start | common if start + common > 0 else NONE": _BITS,
