@@ -58,7 +58,8 @@ class TransformerFeed(TransformerStates, ModelDeviceFeed):
                 )
         cells = [self._cell(source) for source in sources]
         ids = [0 if isinstance(one, FeedRow) else self._host_id(one.token_id) for one in sources]
-        self._roll(seqs, self._on(stream))
+        self._prepare_states(seqs, self._on(stream))
+        self._roll(seqs, stream)
         logits = self.steps.decode.launch(ids, cells, seqs, stream)
         self.steps.graphs.pin(logits.key)
         return logits

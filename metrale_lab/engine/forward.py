@@ -84,6 +84,7 @@ class TransformerForward(TransformerStates, ModelForward):
             for seq in seqs:
                 self._bind_adapter(seq)
                 self._grow(seq, seq.seq_len + 1, "decode", chosen)
+            self._prepare_states(seqs, chosen)
             self._roll(seqs, chosen)
             logits = self.steps.decode.launch(ids, [-1] * len(ids), seqs, chosen)
             self._settle_if(stream is None, logits, chosen)

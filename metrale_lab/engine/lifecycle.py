@@ -173,8 +173,9 @@ class TransformerLifecycle(TransformerStates, ModelLifecycle):
     def _open(self, budget_tokens: int | None) -> SequenceState:
         self._enter()
         with self.slots.opening(self._next_id) as guard:
-            self.steps.states.enqueue_start(guard.claimed.slot, self._last_stream)
             seq = SequenceState(self._next_id, guard, budget_tokens)
+            if self.holds_state:
+                self._enqueue_first_state(seq, self._last_stream)
         self._next_id += 1
         self.sequences[seq.id] = seq
         self._emit(SequenceOpened(seq.id, guard.claimed.slot, seq.adapter_slot, seq.adapter_id))

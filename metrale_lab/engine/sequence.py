@@ -6,6 +6,7 @@ from typing import Any
 
 from metrale_lab.cache.slots import SlotGuard
 from metrale_lab.cache.snapshots import Snapshot
+from metrale_lab.engine.mark import Mark
 
 
 class SequenceState:
@@ -46,6 +47,8 @@ class SequenceState:
         Prefix nodes that this sequence holds a reference on (from lookup and insert).
     snapshot : Snapshot or None
         The snapshot that a hybrid's state was restored from; held until the sequence is freed.
+    first_state : Mark
+        Whether the state that it starts from, the snapshot's or none, was put into its slot.
     rolling_tokens : int
         Tokens of the state in the slot's rolling buffer: the newest block boundary that a decode
         step started from, 0 = none yet.
@@ -68,6 +71,7 @@ class SequenceState:
         "block_table",
         "budget_tokens",
         "cached_prefix_tokens",
+        "first_state",
         "freed",
         "held_nodes",
         "id",
@@ -102,6 +106,7 @@ class SequenceState:
         self.reused_prefix_tokens = 0
         self.held_nodes: list[int] = []
         self.snapshot: Snapshot | None = None
+        self.first_state = Mark()
         self.rolling_tokens = 0
         self.save_at: tuple[int, ...] = ()
         self.lookup_done = False

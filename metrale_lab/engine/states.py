@@ -10,9 +10,10 @@ from metrale_lab.cache.snapshots import Snapshot
 from metrale_lab.device.base import Stream
 from metrale_lab.engine.adapters import TransformerAdapters
 from metrale_lab.engine.checks import check_room
+from metrale_lab.engine.mark import Mark
 from metrale_lab.engine.sequence import SequenceState
 from metrale_lab.engine.state_pools import ROLLING
-from metrale_lab.errors import InvalidRequest
+from metrale_lab.errors import DeviceFault, InvalidRequest
 
 
 class Cut(NamedTuple):
@@ -64,16 +65,36 @@ class TransformerStates(TransformerAdapters):
         seq.snapshot = self.snapshots.lookup(matched, seq.adapter_id, seq.id)
         if seq.snapshot is None:
             return 0
-        slot, depth = seq.slot.claimed.slot, seq.snapshot.depth
-        self.steps.snapshots.enqueue_restore(seq.snapshot, slot, depth % 2, self._last_stream)
-        return depth
+        self._enqueue_first_state(seq, self._last_stream)
+        return seq.snapshot.depth
+
+    def _enqueue_first_state(self, seq: SequenceState, stream: Stream) -> None:
+        """Put the state into the slot that the sequence starts from: a snapshot's, or none."""
+        slot = seq.slot.claimed.slot
+        if seq.snapshot is None:
+            self.steps.states.enqueue_start(slot, stream)
+        else:
+            depth = seq.snapshot.depth
+            self.steps.snapshots.enqueue_restore(seq.snapshot, slot, depth % 2, stream)
+        seq.first_state = Mark.behind(stream)
+
+    def _stands_at_start(self, seq: SequenceState) -> bool:
+        return seq.seq_len == (0 if seq.snapshot is None else seq.snapshot.depth)
+
+    def _prepare_states(self, seqs: Sequence[SequenceState], stream: Stream) -> None:
+        """Put first states into their slots that the device skipped, as work before failed."""
+        if not self.holds_state:
+            return
+        for seq in seqs:
+            if not seq.first_state.ran and self._stands_at_start(seq):
+                self._enqueue_first_state(seq, stream)
 
     def _forget_state(self, seq: SequenceState) -> None:
         """Give a fresh sequence the empty state again."""
         self._release_snapshot(seq)
         seq.save_at = ()
         if seq.slot_idx is not None:
-            self.steps.states.enqueue_start(seq.slot_idx, self._last_stream)
+            self._enqueue_first_state(seq, self._last_stream)
 
     def _release_snapshot(self, seq: SequenceState) -> None:
         if seq.snapshot is not None:
@@ -92,8 +113,10 @@ class TransformerStates(TransformerAdapters):
             yield []
             return
         cuts: list[Cut] = []
+        self._prepare_states([seq], stream)
+        spare = Mark()
         try:
-            self._keep_spare(seq, stream)
+            spare = self._keep_spare(seq, stream)
             cuts += self._cuts(seq, ids)
             yield cuts
         except BaseException:
@@ -101,21 +124,26 @@ class TransformerStates(TransformerAdapters):
                 if cut.place is not None:
                     self.snapshots.withdraw(cut.place)
             with suppress(Exception):  # the first failure is the one to tell
-                self._put_back(seq, stream)
+                self._put_back(seq, spare, stream)
             raise
 
-    def _keep_spare(self, seq: SequenceState, stream: Stream) -> None:
+    def _keep_spare(self, seq: SequenceState, stream: Stream) -> Mark:
         seq.rolling_tokens = 0
-        if seq.seq_len:
-            slot = seq.slot.claimed.slot
-            self.steps.snapshots.enqueue_copy(slot, seq.seq_len % 2, ROLLING, stream)
-
-    def _put_back(self, seq: SequenceState, stream: Stream) -> None:
+        if self._stands_at_start(seq):
+            return Mark()
         slot = seq.slot.claimed.slot
-        if seq.seq_len:
+        self.steps.snapshots.enqueue_copy(slot, seq.seq_len % 2, ROLLING, stream)
+        return Mark.behind(stream)
+
+    def _put_back(self, seq: SequenceState, spare: Mark, stream: Stream) -> None:
+        """Undo what a prefill wrote; where the device skipped the spare it skipped the rest."""
+        with suppress(DeviceFault):  # so that nothing is skipped from here on
+            stream.synchronize()
+        if self._stands_at_start(seq):
+            self._enqueue_first_state(seq, stream)
+        elif spare.ran:
+            slot = seq.slot.claimed.slot
             self.steps.snapshots.enqueue_copy(slot, ROLLING, seq.seq_len % 2, stream)
-        else:
-            self.steps.states.enqueue_start(slot, stream)
 
     def _cuts(self, seq: SequenceState, ids: Sequence[int]) -> Iterator[Cut]:
         """The planned depths that lie in `ids`, whether or not there is a place for the state.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 
 from metrale_lab.engine import FeedRow, HostToken, SequenceState
 from metrale_lab.engine.model import TransformerModel
-from metrale_lab.errors import EngineBusy, InvalidRequest, KvCacheExhausted
+from metrale_lab.errors import DeviceFault, EngineBusy, InvalidRequest, KvCacheExhausted
 from metrale_lab.trace.checker import check
 from metrale_lab.trace.events import Event, PrefixLookup, SnapshotEvent
 from metrale_lab.trace.recorder import Recorder
@@ -364,6 +364,32 @@ def test_a_rolling_copy_that_fails_leaves_the_sequence_where_it_was(
     while len(out) < 4:
         out.append(int(hybrid.decode_batch([out[-1]], [seq]).numpy()[0].argmax()))
     assert out == expected
+
+
+def _planted() -> None:
+    raise Broken("planted")
+
+
+@pytest.mark.parametrize("taken_by", ["prefill", "decode", "somebody else"])
+def test_a_restore_that_the_device_skipped_is_made_up_for(
+    hybrid: TransformerModel, forgetful: TransformerModel, taken_by: str
+) -> None:
+    history = finish(hybrid, prompt(20), 6)
+    tokens = [*history, 5, 6, 7]
+    seq = hybrid.alloc_sequence()
+    hybrid.default_stream.synchronize()
+    hybrid.default_stream.enqueue(_planted)
+    found = hybrid.lookup_prefix(tokens, seq)
+    assert found > 0
+    calls: dict[str, Callable[[], object]] = {
+        "prefill": lambda: hybrid.prefill(tokens[found:], seq),
+        "decode": lambda: hybrid.decode_batch([tokens[found]], [seq]),
+        "somebody else": hybrid.default_stream.synchronize,
+    }
+    with pytest.raises(DeviceFault, match="planted"):
+        calls[taken_by]()
+    assert seq.seq_len == found
+    assert best(hybrid.prefill(tokens[found:], seq)) == greedy(forgetful, tokens, 1)[0]
 
 
 def broken_after(calls: int, then: Any) -> Any:

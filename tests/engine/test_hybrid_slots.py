@@ -155,6 +155,38 @@ def test_a_prompt_that_fails_on_the_way_leaves_the_state_before_it(
     torch.testing.assert_close(scores, expected, atol=1e-4, rtol=0)
 
 
+def _planted() -> None:
+    raise RuntimeError("planted")
+
+
+@pytest.mark.parametrize("taken_by", ["the call", "somebody else"])
+@pytest.mark.parametrize("how", ["prefill", "decode"])
+@pytest.mark.parametrize("begun", [0, 9, 10])
+def test_work_that_failed_before_costs_a_sequence_nothing_but_the_call(
+    hybrid: LoadedModel, hybrid_folder: Path, begun: int, how: str, taken_by: str
+) -> None:
+    """The device skips what lies behind a failure: copies of states too."""
+    with opened(hybrid, capture=False, prefix_cache=False, poison=True) as model:
+
+        def call() -> torch.Tensor:
+            if how == "prefill":
+                return as_tensor(model.prefill(TOKENS[begun : begun + 8], seq))
+            return as_tensor(model.decode_batch([TOKENS[begun]], [seq]))[0]
+
+        if not begun:
+            model.default_stream.enqueue(_planted)
+        seq = model.alloc_sequence()
+        if begun:
+            model.prefill(TOKENS[:begun], seq)
+            model.default_stream.enqueue(_planted)
+        with pytest.raises(DeviceFault, match="planted"):
+            call() if taken_by == "the call" else model.default_stream.synchronize()
+        assert seq.seq_len == begun
+        scores = call()
+        expected = tiny_models.reference_logits(hybrid_folder, TOKENS[: seq.seq_len])[-1]
+        torch.testing.assert_close(scores, expected, atol=1e-4, rtol=0)
+
+
 def test_slots_limit_live_sequences_and_memory_is_told(hybrid: LoadedModel) -> None:
     sizes = hybrid.spec.linear
     assert sizes is not None

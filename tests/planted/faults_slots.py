@@ -151,8 +151,15 @@ SLOT_FAULTS = (
     Fault(
         "a prefill that failed leaves half of its state",
         STATES,
-        "                self._put_back(seq, stream)\n",
+        "                self._put_back(seq, spare, stream)\n",
         "                pass\n",
+        PREFIX,
+    ),
+    Fault(
+        "a restore that the device skipped is taken for done",
+        STATES,
+        "if not seq.first_state.ran and",
+        "if False and",
         PREFIX,
     ),
     Fault(
