@@ -167,3 +167,32 @@ def test_reasons_are_the_same_after_an_odd_number_of_blocks(tree):
         assert why(tree, [*tokens(blocks + 1), 1]) == "other_adapter"
         tree.evict(len(tree))
         tree.reset()
+
+
+def test_a_difference_is_found_at_its_place_whatever_the_tokens():
+    for high in (0, 100_000):  # large numbers are new objects each time
+        tree = PrefixTree(BS)
+        put(tree, tokens(2, start=high))
+        for at in (1, 2, BS - 1, BS + 1, 2 * BS - 1):
+            for change in (-high - 1, 1_000_000):
+                prompt = tokens(2, start=high)
+                prompt[at] += change
+                assert first_difference(tree._trie, prompt, at // BS * BS, 0) == at
+                assert why(tree, prompt) == "different_token"
+        assert first_difference(tree._trie, tokens(1, start=high)[:5], 0, 0) == 5
+        assert first_difference(tree._trie, tokens(2, start=high)[: BS + 3], BS, 0) == BS + 3
+
+
+def test_a_block_that_ends_at_the_lookups_limit_was_stored_after_it(tree):
+    put(tree, tokens(3))
+    assert tree.explain_miss(tokens(3), BS, 0, 2 * BS) == "never_seen"
+    assert tree.explain_miss(tokens(3), BS, 0, 2 * BS - 1) == "last_token"
+
+
+@pytest.mark.parametrize(("has", "asks"), [(0, 1), (1, 0), (1, 2), (2, 1), (300, 7)])
+def test_any_other_adapter_counts(tree, has, asks):
+    put(tree, tokens(20), adapter_id=has)
+    assert why(tree, [*tokens(20), 1], adapter_id=asks) == "other_adapter"
+    put(tree, tokens(19), 20, adapter_id=asks)
+    assert why(tree, [*tokens(20), 1], adapter_id=asks) == "other_adapter"
+    assert why(tree, [*tokens(20), 1], adapter_id=has) == "block_not_full"

@@ -294,3 +294,15 @@ def test_none_are_evicted_when_none_are_asked_for(tree, count):
     put(tree, tokens(3), [10, 11, 12])
     assert tree.evict(count) == []
     assert len(tree) == 3
+
+
+def test_a_node_given_back_is_not_held_when_more_is_stored(tree):
+    held = put(tree, tokens(1), [10]).nodes_taken
+    with pytest.raises(AssertionError, match="was released before"):
+        tree.insert(tokens(2), [10, 11], held, 0)
+
+
+@pytest.mark.parametrize(("length", "table"), [(BS - 1, [10]), (3 * BS, [])])
+def test_where_nothing_is_stored_no_root_is_left(tree, length, table):
+    tree.insert(list(range(length)), table, [], 5)
+    assert tree._trie.roots == {}

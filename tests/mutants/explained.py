@@ -143,6 +143,7 @@ EXPLAINED: dict[str, dict[str, str]] = {
         ),
     },
     "metrale_lab/cache/tree.py": {
+        'assert child.ref_count != 1, f"insert: node {child.id} was released before"': _NEVER_BELOW,
         "if len(set(numbers)) != len(numbers):": "a set is never longer",
         "def lookup(self, tokens: Sequence[int], adapter_id: int, /, resumed: bool = False) "
         "-> Match:": (_KEYWORDS),
@@ -150,6 +151,19 @@ EXPLAINED: dict[str, dict[str, str]] = {
         "if unheld := [node.id for node in known if node.ref_count <= 1]:": _NEVER_BELOW,
     },
     "metrale_lab/cache/misses.py": {
+        "NEIGHBOURS_COMPARED = 9  # so many siblings are compared, "
+        "whatever a node's fan-out": _BOUND,
+        "NEIGHBOURS_COMPARED = 7  # so many siblings are compared, "
+        "whatever a node's fan-out": _BOUND,
+        "if first_difference(trie, tokens, matched_tokens, adapter_id) > NONE:": (
+            "a place is never below it"
+        ),
+        "others = (other for other in trie.roots if other is not adapter_id)": (
+            "its own tree was searched before and has no such block"
+        ),
+        "if len(chunk) != bs:": "a slice is never longer",
+        "if len(chunk) is not bs:": "a slice is never longer, and small numbers are one object",
+        "return start + common if start + common != 0 else NONE": "a place is never negative",
         "if first_difference(trie, tokens, matched_tokens, adapter_id) is not NONE:": _IDENTITY,
         "return any(len(trie.walk(tokens, other)) * trie.block_size >= len(tokens) "
         "for other in others)": ("a walk is never longer than its tokens"),
