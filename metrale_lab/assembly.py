@@ -68,7 +68,8 @@ def assemble(
     except BaseException:
         device.close()
         raise
-    return Assembly(model, loaded.tokenizer, resolved, name)
+    # Without the folders above it: traces carry the name, and go to others.
+    return Assembly(model, loaded.tokenizer, resolved, Path(name).name or name)
 
 
 def adapting(model: Model) -> TransformerAdapters:

@@ -304,3 +304,12 @@ def test_config_is_resolved(lab: Lab) -> None:
     assert lab.config.device == "cpu"
     assert lab.config.dtype == "float32"
     assert lab.config.num_blocks == 32
+
+
+def test_a_saved_trace_names_the_model_without_the_folders_above_it(
+    lab: Lab, folder: Path, tmp_path: Path
+) -> None:
+    lab.generate("Once", max_tokens=2, progress=False)
+    file = lab.trace().save(tmp_path / "run.parquet")
+    assert lab.name == folder.name
+    assert str(folder.parent).encode() not in file.read_bytes()
