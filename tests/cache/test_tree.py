@@ -306,3 +306,17 @@ def test_a_node_given_back_is_not_held_when_more_is_stored(tree):
 def test_where_nothing_is_stored_no_root_is_left(tree, length, table):
     tree.insert(list(range(length)), table, [], 5)
     assert tree._trie.roots == {}
+
+
+@pytest.mark.parametrize(("old", "new"), [(10, 20), (20, 10), (1000, 1001), (1001, 1000)])
+def test_another_block_is_adopted_whichever_number_it_has(tree, old, new):
+    put(tree, tokens(1), [old])
+    assert put(tree, tokens(1), [new])[1:3] == ((new,), (old,))
+    assert tree.peek(tokens(1), 0).blocks == (new,)
+    assert put(tree, tokens(1), [int(str(new))])[1:3] == ((), ())  # an equal number
+
+
+def test_exactly_as_many_as_asked_for_are_evicted_of_a_large_tree(tree):
+    put(tree, tokens(400), list(range(400)))
+    assert len(tree.evict(300)) == 300
+    assert len(tree) == 100

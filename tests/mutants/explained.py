@@ -143,6 +143,8 @@ EXPLAINED: dict[str, dict[str, str]] = {
         ),
     },
     "metrale_lab/cache/tree.py": {
+        "self._stamp = 1": "stamps only have to grow",
+        "self._stamp = -1": "stamps only have to grow",
         'assert child.ref_count != 1, f"insert: node {child.id} was released before"': _NEVER_BELOW,
         "if len(set(numbers)) != len(numbers):": "a set is never longer",
         "def lookup(self, tokens: Sequence[int], adapter_id: int, /, resumed: bool = False) "
