@@ -186,11 +186,16 @@ class ExpectationFailed(MetraleError, AssertionError):
     ) -> None:
         self.sentence, self.actual = sentence, actual
         self.rows, self.picture = rows, picture
-        table = "" if rows is None or not len(rows) else f"\n{rows}"
+        table = "" if rows is None or not len(rows) else f"\n{_whole(rows)}"
         super().__init__(f"expected: {sentence}\n   found: {actual}{table}")
 
     def __reduce__(self) -> tuple[type[ExpectationFailed], tuple[str, Any, Any]]:
         return type(self), (self.sentence, self.actual, self.rows)
+
+
+def _whole(rows: Any) -> str:
+    """A table with the columns that pandas would leave out where the terminal is narrow."""
+    return str(rows.to_string(max_rows=20, line_width=100))
 
 
 def _short(sentence: str, most: int = 200) -> str:

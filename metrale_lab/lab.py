@@ -153,6 +153,8 @@ class Lab(Watched):
             Name of a loaded LoRA adapter; None: the base model.
         priority : int
             Larger is served first.
+        name : str
+            How pictures and tables call the request; None: by its number.
 
         Raises
         ------
@@ -281,6 +283,14 @@ class Lab(Watched):
 
         A name that is loaded already is replaced: requests that were admitted keep the old one,
         and nothing that it left in the prefix cache is found by the new one.
+
+        Parameters
+        ----------
+        name : str
+            What requests call it; not the folder's name.
+        path : str or Path
+            The folder with `adapter_config.json` and `adapter_model.safetensors`. Those that come
+            with "tiny" are `metrale_lab.weights.tiny.ADAPTERS / "sea"`, "castle" and "space".
 
         Raises
         ------

@@ -126,6 +126,14 @@ def test_what_is_false_fails_and_shows_what_was_found(sentence: str, actual: str
     assert f"found: {actual}" in str(error)
 
 
+def test_a_failure_shows_every_column_however_narrow_the_terminal() -> None:
+    with pd.option_context("display.width", 80, "display.max_columns", 3):
+        error = ExpectationFailed(
+            "it", "that", pd.DataFrame({f"column_{n}": [n] for n in range(24)})
+        )
+    assert all(column in str(error) for column in error.rows.columns)
+
+
 def test_laws_and_leaks() -> None:
     with pytest.raises(ExpectationFailed, match="I9: says I9"):
         expect(Lab(broken="I9"), "every law holds")

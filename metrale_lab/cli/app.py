@@ -19,6 +19,7 @@ app = typer.Typer(
     help="Watch a real language-model inference engine at work.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
 )
 app.add_typer(notebooks_command.app, name="notebooks", help="Run notebooks as tests.")

@@ -35,7 +35,7 @@ def run(
         Path | None, typer.Option(help="Folder for what a failure leaves behind.")
     ] = None,
     html: Annotated[
-        Path | None, typer.Option(help="Write the executed notebook as a page.")
+        Path | None, typer.Option(help="Write the one executed notebook as a page.")
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Report as JSON on output.")] = False,
     keyword: Annotated[

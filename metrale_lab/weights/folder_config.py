@@ -15,13 +15,13 @@ from metrale_lab.weights.spec import ARCHITECTURES, ModelSpec, check_heads
 _QWEN3_HEAD_DIM = 128  # what the architecture means when the file does not say
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; `ModelFormatError` for anything else."""
+def read_json(path: Path, expected: str = "a Hugging Face model folder") -> dict[str, Any]:
+    """A JSON object from a file of a folder that is `expected`; else `ModelFormatError`."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelFormatError(
-            f"{path.parent.name}: {path.name} is missing; expected a Hugging Face model folder."
+            f"{path.parent.name}: {path.name} is missing; expected {expected}."
         ) from None
     except OSError as error:
         raise ModelFormatError(

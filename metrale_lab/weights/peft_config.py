@@ -108,7 +108,7 @@ def read_peft_config(folder: Path) -> PeftConfig:
     """Read and check `adapter_config.json`; AdapterError names the field."""
     try:
         source = f"{folder.name}/adapter_config.json"
-        return _config(Fields(source, read_json(folder / "adapter_config.json")))
+        return _config(Fields(source, read_json(folder / "adapter_config.json", "a LoRA folder")))
     except ModelFormatError as error:
         raise AdapterError(f"{error} Give a LoRA folder that PEFT saved.") from None
 

@@ -130,8 +130,8 @@ test("texts read well", () => {
   assert.equal(ranges([0, 1, 2, 5, 7, 8]), "0–2, 5, 7–8");
   assert.equal(ranges([]), "");
   assert.equal(ranges([1, 3, 5], 2), "1, 3 and 1 more");
-  assert.equal(bytesText(98_362_432), "98 MB");
-  assert.equal(bytesText(1_474_560), "1.5 MB");
+  assert.equal(bytesText(98_362_432), "94 MiB");
+  assert.equal(bytesText(1_474_560), "1.4 MiB");
   assert.equal(bytesText(12), "12 B");
   assert.equal(timeText(0.0042), "4.2 ms");
   assert.equal(timeText(0.25), "250 ms");

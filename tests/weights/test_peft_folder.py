@@ -165,7 +165,7 @@ def test_what_is_not_there_is_named(folder, spec, tmp_path):
     with pytest.raises(AdapterError, match=r"mine: adapter_model.safetensors is missing"):
         read_adapter(folder, spec)
     (folder / "adapter_config.json").unlink()
-    with pytest.raises(AdapterError, match=r"adapter_config.json is missing"):
+    with pytest.raises(AdapterError, match=r"adapter_config.json is missing; expected a LoRA"):
         read_adapter(folder, spec)
 
 

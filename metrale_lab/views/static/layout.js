@@ -136,13 +136,13 @@ export function ranges(numbers, limit = 24) {
   return parts.slice(0, limit).join(", ") + (more > 0 ? ` and ${more} more` : "");
 }
 
-/** Bytes in the unit that reads best. */
+/** Bytes in the unit that reads best, powers of 1024. */
 export function bytesText(bytes) {
-  const units = ["B", "KB", "MB", "GB"];
+  const units = ["B", "KiB", "MiB", "GiB"];
   let unit = 0;
   let value = bytes;
-  while (value >= 1000 && unit < units.length - 1) {
-    value /= 1000;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
     unit++;
   }
   return `${value < 10 && unit ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
