@@ -197,9 +197,6 @@ EXPLAINED: dict[str, dict[str, str]] = {
         'make = AsyncRouter if settings.router <= "async" else SyncRouter': (
             "the settings allow two words"
         ),
-        "return self._feed_writes >= self._writes_so_far": (
-            "the model has never written less than at a launch"
-        ),
         'return int(getattr(self._model, "feed_writes", 1))': _CONSTANT,
         'return int(getattr(self._model, "feed_writes", -1))': _CONSTANT,
     },

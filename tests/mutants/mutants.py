@@ -41,8 +41,10 @@ def _places(source: str, operator: Any) -> int:
 def _mutant(source: str, mutated: str) -> Mutant:
     old, new = source.splitlines(), mutated.splitlines()
     line = next(i for i, pair in enumerate(zip(old, new, strict=False), 1) if len({*pair}) > 1)
-    added = [one[2:].strip() for one in difflib.ndiff(old, new) if one[:2] == "+ "]
-    return Mutant(line, " ".join(added), mutated)
+    lines = [(one[0], one[2:].strip()) for one in difflib.ndiff(old, new)]
+    added = " ".join(text for sign, text in lines if sign == "+")
+    gone = " ".join(text for sign, text in lines if sign == "-")
+    return Mutant(line, added or f"without {gone}", mutated)
 
 
 def _evaluated(source: str) -> str:

@@ -10,6 +10,7 @@ import pytest
 from metrale_lab.engine import NO_ID, NO_MASK, FeedRow, HostToken, RowDraw
 from metrale_lab.errors import DeviceFault, KvCacheExhausted, MetraleError
 from metrale_lab.scheduler.plans import StepPlan
+from metrale_lab.scheduler.router import Router
 from metrale_lab.scheduler.routers import AsyncRouter, SyncRouter, make_router
 from metrale_lab.scheduler.settings import SchedulerSettings
 from metrale_lab.trace.events import NONE, unobserved
@@ -306,3 +307,10 @@ def test_polls_then_a_blocking_wait(completion, blocked):
     assert outcome.blocked == blocked
     assert outcome.polls == (32 if blocked else 4)
     router.close()
+
+
+@pytest.mark.parametrize("missing", ["launch", "take", "reserve", "rollback"])
+def test_a_router_without_one_of_its_parts_is_none(missing):
+    parts = dict.fromkeys({"launch", "take", "reserve", "rollback"} - {missing}, lambda *_: None)
+    with pytest.raises(TypeError, match=missing):
+        type("Partial", (Router,), {"max_depth": 1, **parts})(None, 0, 0, unobserved, 0)
