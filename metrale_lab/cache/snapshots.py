@@ -113,7 +113,7 @@ class SnapshotIndex:
         None when that state is stored already (it counts as used), or when every place is held.
         """
         assert tokens, "a snapshot of no tokens"
-        assert len(tokens) % self.block_size == 0, f"{len(tokens)} tokens end inside a block"
+        assert len(tokens) % self.block_size == 0, f"the end at {len(tokens)} is inside a block"
         if found := self._at(tokens, len(tokens), adapter_id):
             self._touch(found)
             self._tell("keep", found, sequence)

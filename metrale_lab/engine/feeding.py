@@ -48,8 +48,8 @@ class TransformerFeed(TransformerStates, ModelDeviceFeed):
             self._check_goes_on(seq, 1)
             if seq.seq_len < seq.cached_prefix_tokens:
                 raise InvalidRequest(
-                    f"{seq!r} has not computed the {seq.cached_prefix_tokens} tokens that it "
-                    "looked up. Prefill them before a fed step."
+                    f"{seq!r} looked up {counted(seq.cached_prefix_tokens, 'token')} that it has "
+                    "not computed. Prefill them before a fed step."
                 )
             if len(seq.block_table) * self.block_size <= seq.seq_len:
                 raise InvalidRequest(

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from metrale_lab.cache.snapshots import Snapshot
+from metrale_lab.counting import counted
 from metrale_lab.device.base import Stream
 from metrale_lab.engine.adapters import TransformerAdapters
 from metrale_lab.engine.checks import check_room
@@ -46,7 +47,8 @@ class TransformerStates(TransformerAdapters):
         if list(ids[: len(expected)]) != expected:
             raise InvalidRequest(
                 f"{seq!r} looked up another prompt: it holds the blocks of "
-                f"{seq.cached_prefix_tokens} tokens of it. Give the tokens that were looked up."
+                f"{counted(seq.cached_prefix_tokens, 'token')} of it. "
+                "Give the tokens that were looked up."
             )
 
     def _matched_tokens(self, seq: SequenceState) -> list[int]:

@@ -369,7 +369,7 @@ PLANTED = [
     ("I12", reuse_half_a_block, "reused 6"),
     ("I12", reuse_more_than_was_matched, "4 were matched"),
     ("I13", take_a_slot_twice, "whose owner is another"),
-    ("I13", leak_a_slot, "slots are not 4"),
+    ("I13", leak_a_slot, "owned is not 4 slots"),
     ("I14", use_an_adapter_that_is_not_there, "adapter slot 2"),
     ("I15", deliver_too_much, "at most 8"),
     ("I15", go_on_after_a_stop, "went on after stop id 2"),

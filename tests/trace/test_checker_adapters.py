@@ -102,7 +102,7 @@ def tell_the_step_another_slot(world: World) -> None:
         (move_a_lease, "had Lease"),
         (lose_a_lease, "users and has"),
         (use_another_slot_than_the_leased_one, "its sequence uses another slot"),
-        (use_a_slot_that_is_not_there, "adapter slot 9 has 1 users, there are 4 slots"),
+        (use_a_slot_that_is_not_there, "adapter slot 9 of 4 has 1 user"),
         (free_a_used_slot, "is free and has identity"),
         (drain_for_nobody, "drains without users"),
         (give_two_slots_one_identity, "2 adapter slots have identity 1"),

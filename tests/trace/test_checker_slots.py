@@ -154,8 +154,8 @@ def pad_with_a_real_slot(engine):
 @pytest.mark.parametrize(
     ("law", "plant", "words"),
     [
-        ("I13", own_two_slots, "slots are not 4"),
-        ("I13", leak_a_slot, "slots are not 4"),
+        ("I13", own_two_slots, "owned is not 4 slots"),
+        ("I13", leak_a_slot, "owned is not 4 slots"),
         ("I13", hand_out_the_dummy, "slot 4 is outside"),
         ("I13", free_an_owned_slot, "free and owned"),
         ("I13", lose_a_snapshot, "are not 4 snapshots"),

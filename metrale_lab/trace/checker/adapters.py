@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from metrale_lab.counting import counted
 from metrale_lab.trace.checker.world import World
 
 
@@ -28,7 +29,7 @@ def _wrong_counts(world: World) -> Iterator[str]:
     del users[-1]
     for slot, times in users.items():
         if not 0 <= slot < len(world.adapters):
-            yield f"adapter slot {slot} has {times} users, there are {len(world.adapters)} slots"
+            yield f"adapter slot {slot} of {len(world.adapters)} has {counted(times, 'user')}"
     for one in world.adapters:
         if one.users != users[one.slot]:
             yield f"adapter slot {one.slot} counts {one.users} users and has {users[one.slot]}"

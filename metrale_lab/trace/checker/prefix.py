@@ -82,7 +82,7 @@ def i12(world: World) -> Iterator[str]:
     for seq in world.sequences:
         if seq.reused_prefix_tokens > seq.cached_prefix_tokens:
             yield (
-                f"sequence {seq.id} reused {seq.reused_prefix_tokens} tokens, "
+                f"sequence {seq.id} reused {counted(seq.reused_prefix_tokens, 'token')}, "
                 f"{seq.cached_prefix_tokens} were matched"
             )
         if seq.reused_prefix_tokens % bs or seq.reused_prefix_tokens > seq.seq_len:

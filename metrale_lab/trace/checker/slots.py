@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from metrale_lab.counting import counted
 from metrale_lab.trace.checker.world import World
 
 if TYPE_CHECKING:
@@ -43,9 +44,9 @@ def _slots(world: World, slots: SlotPool) -> Iterator[str]:
         if not 0 <= slot < total:
             yield f"slot {slot} is outside the pool of {total}"
         elif times > 1:
-            yield f"slot {slot} is free {times} times, or free and owned"
+            yield f"slot {slot} is free {counted(times, 'time')}, or free and owned"
     if len(free) + len(owned) != total:
-        yield f"{len(free)} free + {len(owned)} owned slots are not {total}"
+        yield f"{len(free)} free + {len(owned)} owned is not {counted(total, 'slot')}"
 
 
 def _snapshots(world: World, index: SnapshotIndex) -> Iterator[str]:
@@ -56,7 +57,7 @@ def _snapshots(world: World, index: SnapshotIndex) -> Iterator[str]:
     known = {id(one) for one in index.stored}
     for one in index.stored:
         if one.depth % world.block_size or not one.depth:
-            yield f"snapshot {one.number} is {one.depth} tokens deep, inside a block"
+            yield f"snapshot {one.number} is {counted(one.depth, 'token')} deep, inside a block"
         if one.holders != holders[id(one)]:
             yield (
                 f"snapshot {one.number} has {one.holders} holders, "
@@ -69,7 +70,7 @@ def _snapshots(world: World, index: SnapshotIndex) -> Iterator[str]:
             yield f"sequence {seq.id} holds snapshot {seq.snapshot.number}, which is not stored"
         elif seq.reused_prefix_tokens != seq.snapshot.depth:
             yield (
-                f"sequence {seq.id} reused {seq.reused_prefix_tokens} tokens, "
+                f"sequence {seq.id} reused {counted(seq.reused_prefix_tokens, 'token')}, "
                 f"its snapshot has {seq.snapshot.depth}"
             )
         elif (*seq.tokens[: seq.snapshot.depth],) != seq.snapshot.tokens:

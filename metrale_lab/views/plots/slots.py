@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 
 from metrale_lab.arguments import integer
+from metrale_lab.counting import counted
 from metrale_lab.trace.events import SlotEvent
 from metrale_lab.trace.slot_state import SnapshotState
 from metrale_lab.trace.state import LabState
@@ -175,7 +176,7 @@ def _draw_snapshots(
         ax.text(
             left + _WIDE / 2,
             above + 0.19,
-            f"{one.depth_tokens} tokens",
+            counted(one.depth_tokens, "token"),
             color=look.ink,
             fontsize=7.8,
             **say,

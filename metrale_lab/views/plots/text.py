@@ -144,7 +144,9 @@ def slots_text(state: LabState) -> str:
     if not has_state(state):
         return _lines(*rows, "A dense model: its slots hold no state.")
     kept = snapshots_of(state)[::-1]
-    depths = ", ".join(f"{one.depth_tokens} tokens ({snapshot_use(one)})" for one in kept[:6])
+    depths = ", ".join(
+        f"{counted(one.depth_tokens, 'token')} ({snapshot_use(one)})" for one in kept[:6]
+    )
     more = f" and {len(kept) - 6} more" if len(kept) > 6 else ""
     rows.append(f"{len(kept)} of {state.slots.snapshot_places} snapshots kept.")
     return _lines(*rows, *([f"Used last: {depths}{more}."] if kept else []))
