@@ -33,7 +33,7 @@ def prompt_ids(tokenizer: Any, prompt: Any, token_ids: Any, chat: bool) -> Seque
         ids = tokenizer.encode(_encodable(prompt))
     else:
         raise InvalidRequest(
-            f"prompt is a {type(prompt).__name__}: give a text, or messages with chat=True."
+            f"prompt is of type {type(prompt).__name__}: give a text, or messages with chat=True."
         )
     return ids
 

@@ -6,12 +6,14 @@ import dataclasses
 import json
 import sys
 import time
+from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
 
-from metrale_lab.arguments import wait_s
+from metrale_lab.arguments import shown, wait_s
 from metrale_lab.errors import InvalidRequest, MetraleError
 from metrale_lab.files import replacing
 
@@ -88,9 +90,21 @@ def _submit(lab: Any, arguments: dict[str, Any]) -> Any:
     if messages is not None:
         arguments |= {"prompt": messages, "chat": True}
     try:
-        return lab.submit(**arguments)
-    except (MetraleError, TypeError) as error:
+        return lab.submit(**_known(arguments, lab.submit))
+    except MetraleError as error:
         return error
+
+
+def _known(arguments: dict[str, Any], submit: Callable[..., Any]) -> dict[str, Any]:
+    """The arguments, if `submit` takes each of them."""
+    known = signature(submit).parameters
+    for name in arguments:
+        if name not in known:
+            raise InvalidRequest(
+                f"{shown(name)} is no argument of a request. "
+                f"Known are: {', '.join(known)}, and messages, id, arrival_s."
+            )
+    return arguments
 
 
 def _result(line: dict[str, Any], number: int, answer: Any) -> dict[str, Any]:

@@ -31,6 +31,7 @@ def test_run_keeps_order_and_says_which_failed(folder: Path, tmp_path: Path) -> 
         {"id": "x", "token_ids": [1, 2, 3], "max_tokens": 4, "ignore_eos": True},
         {"id": "bad", "token_ids": []},
         {"token_ids": [4, 5], "max_tokens": 2, "ignore_eos": True},
+        {"token_ids": [4], "max_token": 2},
     )
     out = tmp_path / "out.jsonl"
     result = CliRunner().invoke(
@@ -38,10 +39,13 @@ def test_run_keeps_order_and_says_which_failed(folder: Path, tmp_path: Path) -> 
     )
     assert result.exit_code == 1
     answers = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-    assert [one["id"] for one in answers] == ["x", "bad", 2]
-    assert [one["finish_reason"] for one in answers] == ["length", "error", "length"]
+    assert [one["id"] for one in answers] == ["x", "bad", 2, 3]
+    reasons = [one["finish_reason"] for one in answers]
+    assert reasons == ["length", "error", "length", "error"]
     assert len(answers[0]["token_ids"]) == 4
     assert "empty" in answers[1]["error"]
+    assert "'max_token' is no argument" in answers[3]["error"]
+    assert "max_tokens" in answers[3]["error"]
 
 
 def test_run_serves_each_line_with_the_adapter_that_it_names(folder: Path, tmp_path: Path) -> None:
