@@ -148,13 +148,15 @@ def test_evicted_for_one_adapter_is_not_evicted_for_another(tree):
     assert why(tree, tokens(2), adapter_id=0) == "never_seen"
 
 
-def test_what_another_adapter_has_of_the_beginning_only_is_no_reason(tree):
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_what_another_adapter_has_of_the_beginning_only_is_no_reason(tree, blocks):
+    longer = [*tokens(blocks), *tokens(1, start=700)]
     for adapter_id in (0, 1, 2):
-        put(tree, tokens(2), 2 * adapter_id, adapter_id)
-    assert why(tree, [*tokens(2), *tokens(1, start=700), 1]) == "never_seen"
-    put(tree, [*tokens(2), *tokens(1, start=700)], 10, adapter_id=2)
-    assert why(tree, [*tokens(2), *tokens(1, start=700), 1]) == "other_adapter"
-    assert why(tree, [*tokens(2), *tokens(1, start=700), 1], adapter_id=2) == "block_not_full"
+        put(tree, tokens(blocks), blocks * adapter_id, adapter_id)
+    assert why(tree, [*longer, 1]) == "never_seen"
+    put(tree, longer, 20, adapter_id=2)
+    assert why(tree, [*longer, 1]) == "other_adapter"
+    assert why(tree, [*longer, 1], adapter_id=2) == "block_not_full"
     assert why(tree, [*tokens(1, start=700), 1]) == "never_seen"
 
 

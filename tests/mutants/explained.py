@@ -143,6 +143,7 @@ EXPLAINED: dict[str, dict[str, str]] = {
         ),
     },
     "metrale_lab/cache/tree.py": {
+        "self._stamp += 2": "stamps only have to grow",
         "self._stamp = 1": "stamps only have to grow",
         "self._stamp = -1": "stamps only have to grow",
         'assert child.ref_count != 1, f"insert: node {child.id} was released before"': _NEVER_BELOW,
