@@ -227,3 +227,12 @@ def test_two_thousand_short_lives_leave_nothing_behind():
             run(cache, i, tokens(20 + i % 50, start=i % 7), tokens(i % 30, start=500))
         cache.allocator.drop_cache()
         assert sorted(cache.pool.free_list()) == list(range(8))
+
+
+def test_resets_are_counted():
+    allocator = make_cache().allocator
+    told = []
+    for _ in range(3):
+        told.append(allocator.resets)
+        allocator.reset()
+    assert told == [0, 1, 2]
