@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _KEYWORDS = "the calls that the package makes stay allowed"
 _NEVER_BELOW = "a count is never negative: the check itself sees to it"
-_OF_EACH = "names an adapter's empty prefix: negative, and another for each adapter, as before"
+_OF_EACH = "names an adapter's empty prefix: below 1, and another for each adapter, as before"
 _SET_LATER = "the tree sets it on each node that it grows; a root's is not read"
 _BOUND = "a bound of memory, chosen by size alone"
 _MORE_SLOTS = "only an attribute that nobody sets could tell"
@@ -65,6 +65,8 @@ EXPLAINED: dict[str, dict[str, str]] = {
         "self._lineages += 2": "lineages only have to differ",
     },
     "metrale_lab/cache/nodes.py": {
+        "return - 0 - adapter_id": _OF_EACH,
+        "return - 2 - adapter_id": _OF_EACH,
         "return -1 * adapter_id": _OF_EACH,
         "return -1 << adapter_id": _OF_EACH,
         "return -1 ^ adapter_id": _OF_EACH,
