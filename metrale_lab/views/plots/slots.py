@@ -172,16 +172,16 @@ def _draw_snapshots(
         left, above = number % ROW, top + 0.22 + number // ROW * 0.8
         box(ax, look, look.parts["snapshots"], (left, above), _WIDE, 0.6)
         say: dict[str, Any] = {"ha": "center", "va": "center", "bbox": _plate(look), "zorder": 4}
-        facts = snapshot_use(one)
+        facts = snapshot_use(one).replace(", ", "\n")  # a box is narrow
         ax.text(
             left + _WIDE / 2,
-            above + 0.19,
+            above + 0.15,
             counted(one.depth_tokens, "token"),
             color=look.ink,
             fontsize=7.8,
             **say,
         )
-        ax.text(left + _WIDE / 2, above + 0.43, facts, color=look.muted, fontsize=6.6, **say)
+        ax.text(left + _WIDE / 2, above + 0.42, facts, color=look.muted, fontsize=6.2, **say)
 
 
 def snapshot_use(one: SnapshotState) -> str:
