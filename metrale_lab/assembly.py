@@ -174,7 +174,7 @@ def _resolve(
         kv_dtype=_dtype_name(kv_dtype),
         weights="exact",
         ssm_slots=slots,
-        threads=torch.get_num_threads(),
+        threads=_threads(config) or torch.get_num_threads(),
     )
 
 

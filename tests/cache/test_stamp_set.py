@@ -33,16 +33,10 @@ def test_nothing_is_left_behind_when_all_are_gone():
     assert not any(stamps._levels)
 
 
-@pytest.mark.parametrize("stamp", [-1, LIMIT])
-def test_a_stamp_outside_the_range_is_refused(stamp):
-    with pytest.raises(AssertionError):
-        StampSet().add(stamp)
-
-
 def test_stamps_outside_the_range_are_refused():
     stamps = StampSet()
     stamps.add(2**40 - 1)
     assert stamps.least() == 2**40 - 1
-    for outside in (-1, 2**40):
+    for outside in (-1, 2**40, 2**40 + 1):
         with pytest.raises(AssertionError, match="outside"):
             stamps.add(outside)

@@ -68,5 +68,6 @@ def test_a_deterministic_lab_asks_for_it_and_takes_one_thread(tmp_path: Path) ->
             assert lab.model.steps.network.company_free == deterministic  # type: ignore[attr-defined]
             lab.submit(token_ids=[1, 2, 3], max_tokens=3, ignore_eos=True).result(timeout=60)
             assert set(lab.frames.graphs()["rows"]) >= {4 if deterministic else 1}
-            if deterministic:
-                assert lab.config.threads == 1
+            assert lab.config.threads == (1 if deterministic else torch.get_num_threads())
+    with Lab(folder, threads=3, **sizes) as lab:
+        assert lab.config.threads == 3

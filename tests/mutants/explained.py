@@ -53,6 +53,14 @@ EXPLAINED: dict[str, dict[str, str]] = {
             _COLUMNS
         ),
     },
+    "metrale_lab/cache/recency.py": {
+        "index = index << WORD_BITS ^ (word & -word).bit_length() - 1": (
+            "the bits that the shift left empty: either sets them"
+        ),
+        "index = index << WORD_BITS | (word | -word).bit_length() - 1": (
+            "minus the lowest bit, which is as long"
+        ),
+    },
     "metrale_lab/cache/lru.py": {
         "if self._nodes.get(node.stamp) == node:": "nodes have no equality but identity",
     },
