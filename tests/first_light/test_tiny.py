@@ -10,7 +10,7 @@ from metrale_lab import Lab
 from metrale_lab.weights.fetch import fetch
 from metrale_lab.weights.tiny.stories import stories
 from tests.first_light.oracle import GAP_BOUND, Continuation, continuations
-from tests.first_light.ways import WAYS, Way, assert_equal, assert_stressed, serve
+from tests.first_light.ways import WAYS, Way, assert_same_tokens
 
 TINY_POOL = 36  # blocks: the longest prompt and its output take 31, all ten together 97
 AMPLE_POOL = 256
@@ -32,28 +32,8 @@ def test_the_reference_is_sure_of_every_token(expected: list[Continuation]) -> N
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_same_tokens(way: Way, expected: list[Continuation]) -> None:
-    with Lab(
-        "tiny",
-        scheduler=way.scheduler,
-        num_blocks=TINY_POOL if way.tiny else AMPLE_POOL,
-        max_batch=8,
-        max_prefill_tokens=way.max_prefill_tokens,
-        admit_watermark=0 if way.tiny else None,
-        max_seq_len=1024,
-        snapshot_slots=32,  # the ten leave 17, and a row of them through 16 finds none again
-        dtype="float32",
-    ) as lab:
-        if not way.cold:
-            serve(lab, PROMPTS, together=True)
-            lab.run_until_idle()
-        served = serve(lab, PROMPTS, way.together)
-        for number, (token_ids, reference) in enumerate(zip(served, expected, strict=True)):
-            assert_equal(number, token_ids, reference)
-        assert_stressed(lab, way)
-        assert lab.check()["holds"].all()
-        lab.drop_cache()
-        assert (lab.frames.blocks()["state"] == "free").all()
-        assert not (lab.frames.slots()["state"] == "held").any()
+    # The ten leave 17 snapshots, and a row of them through 16 places finds none again.
+    assert_same_tokens("tiny", way, PROMPTS, expected, (TINY_POOL, AMPLE_POOL), snapshot_slots=32)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

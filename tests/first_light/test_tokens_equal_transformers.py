@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from metrale_lab import Lab
 from metrale_lab.weights.fetch import fetch
 from tests.first_light.oracle import GAP_BOUND, PROMPTS, Continuation, continuations
-from tests.first_light.ways import WAYS, Way, assert_equal, assert_stressed, serve
+from tests.first_light.ways import WAYS, Way, assert_same_tokens
 
 pytestmark = [pytest.mark.weights, pytest.mark.timeout(900)]
 
@@ -29,24 +28,4 @@ def test_ten_prompts_of_1_to_600_tokens(expected: list[Continuation]) -> None:
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_same_tokens(way: Way, expected: list[Continuation]) -> None:
-    with Lab(
-        "smollm2",
-        scheduler=way.scheduler,
-        num_blocks=TINY_POOL if way.tiny else AMPLE_POOL,
-        max_batch=8,
-        max_prefill_tokens=way.max_prefill_tokens,
-        admit_watermark=0 if way.tiny else None,
-        max_seq_len=1024,
-        dtype="float32",
-    ) as lab:
-        if not way.cold:
-            serve(lab, PROMPTS, together=True)
-            lab.run_until_idle()
-        served = serve(lab, PROMPTS, way.together)
-        for number, (token_ids, reference) in enumerate(zip(served, expected, strict=True)):
-            assert_equal(number, token_ids, reference)
-        assert_stressed(lab, way)
-        assert lab.check()["holds"].all()
-        lab.drop_cache()
-        states = lab.frames.blocks()["state"]
-        assert (states == "free").all()
+    assert_same_tokens("smollm2", way, PROMPTS, expected, (TINY_POOL, AMPLE_POOL))

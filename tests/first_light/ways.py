@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from metrale_lab import Lab
 from tests.first_light.oracle import OUTPUT_TOKENS, Continuation
@@ -87,11 +88,47 @@ def assert_stressed(lab: Lab, way: Way) -> None:
     assert (ran_ahead > 0) == (way.scheduler == "async")
     if way.tiny and way.together:
         assert len(lab.frames.preemptions()) > 0
-    if way.together:
-        assert steps["rows"].max() == (8 if not way.tiny else steps["rows"].max())
+    if way.together and not way.tiny:
+        assert steps["rows"].max() == 8
     lookups = lab.frames.prefix_lookups()
     if not way.cold:
         assert (lookups["reused_tokens"] > 0).any()
     chunks = lab.frames.steps()["prefill_tokens"]
     if way.max_prefill_tokens:
         assert chunks.max() <= way.max_prefill_tokens
+
+
+def assert_same_tokens(
+    model: str,
+    way: Way,
+    prompts: Sequence[str],
+    expected: Sequence[Continuation],
+    pools: tuple[int, int],
+    **more: Any,
+) -> None:
+    """A lab makes the reference's tokens this way, keeps every law, and gives all back.
+
+    `pools`: blocks of a tiny and of an ample pool.
+    """
+    with Lab(
+        model,
+        scheduler=way.scheduler,
+        num_blocks=pools[0] if way.tiny else pools[1],
+        max_batch=8,
+        max_prefill_tokens=way.max_prefill_tokens,
+        admit_watermark=0 if way.tiny else None,
+        max_seq_len=1024,
+        dtype="float32",
+        **more,
+    ) as lab:
+        if not way.cold:
+            serve(lab, prompts, together=True)
+            lab.run_until_idle()
+        served = serve(lab, prompts, way.together)
+        for number, (token_ids, reference) in enumerate(zip(served, expected, strict=True)):
+            assert_equal(number, token_ids, reference)
+        assert_stressed(lab, way)
+        assert lab.check()["holds"].all()
+        lab.drop_cache()
+        assert (lab.frames.blocks()["state"] == "free").all()
+        assert not (lab.frames.slots()["state"] == "held").any()
