@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import re
+import time
+from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,25 @@ from metrale_lab.views.pump import PUMP
 import time
 lab = FakeLab()
 """
+GO_FILE = "GO_FILE"  # in a cell's text: the path of a file that `LabPage.go` makes
+BLOCKING = """
+import pathlib, time
+print("mine before")
+until = time.monotonic() + 120
+while not pathlib.Path(GO_FILE).exists() and time.monotonic() < until:
+    time.sleep(0.01)
+print("mine after")
+"""
 SHOTS = os.environ.get("METRALE_SHOTS")
 TIMEOUT_MS = 30_000
 
 
 class LabPage:
-    """One notebook in one browser page; every wait is on a condition in the page."""
+    """One notebook in one browser page; every wait is on a condition.
+
+    A page draws a frame after the input that changes it: what an input is to bring about is
+    awaited (`wait`, `until`), never read at once.
+    """
 
     def __init__(
         self,
@@ -37,7 +52,9 @@ class LabPage:
     ) -> None:
         self._server, self._name = server, name
         self.file = Path(server.root) / name
-        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
+        self._go_file = self.file.with_suffix(".go")
+        texts = [cell.replace(GO_FILE, repr(str(self._go_file))) for cell in cells]
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(t) for t in texts])
         notebook.metadata.kernelspec = {
             "name": "python3",
             "display_name": "Python 3",
@@ -71,6 +88,13 @@ class LabPage:
     def wait(self, condition: str, argument: Any = None) -> Any:
         """Wait until a JavaScript condition holds."""
         return self.page.wait_for_function(condition, arg=argument)
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Wait until a condition in Python holds."""
+        end = time.monotonic() + TIMEOUT_MS / 1000
+        while not holds():
+            assert time.monotonic() < end, f"still not: {what}"
+            self.page.wait_for_timeout(20)
 
     def command(self, name: str, arguments: dict[str, Any] | None = None) -> None:
         """Execute one of JupyterLab's commands and wait for it."""
@@ -117,6 +141,14 @@ class LabPage:
             )
         )
 
+    def says(self, cell: int, text: str) -> None:
+        """Wait until a cell's output has a text: it comes another way than the cell's end."""
+        self.until(lambda: text in self.output(cell), f"{text!r} in cell {cell}")
+
+    def go(self) -> None:
+        """Let a cell end that waits for `GO_FILE`."""
+        self._go_file.touch()
+
     def printed(self, cell: int) -> None:
         """Wait until a cell that runs has an output."""
         self.wait(
@@ -126,9 +158,14 @@ class LabPage:
         )
 
     def tick(self, root: str = ".ml-root") -> int:
-        """The tick that a panel shows."""
+        """The tick that a panel shows; -1 before the first."""
         text = self.page.locator(root).first.locator(".ml-moment").inner_text()
-        return int(text.split("tick")[1].split(",")[0].split(" of")[0])
+        found = re.search(r"tick (\d+)", text)
+        return int(found[1]) if found else -1
+
+    def frame(self) -> int:
+        """The place of the shown frame in the time bar."""
+        return int(self.page.locator(".ml-time input").first.input_value())
 
     def wait_tick(self, above: int) -> None:
         """Wait until the first panel shows a later tick."""
@@ -152,6 +189,10 @@ class LabPage:
                 }"""
             )
         )
+
+    def changes(self, before: list[int]) -> None:
+        """Wait until the block map's pixels are others than they were."""
+        self.until(lambda: self.pixels() != before, "another picture of the blocks")
 
     def press(self, text: str) -> None:
         """Press a button of the first panel."""

@@ -37,17 +37,18 @@ def test_freeze_button_and_close_leave_pictures_in_the_file(open_notebook: Open)
 
     one.press("Freeze for saving")
     one.wait(PICTURE, 1)
-    assert one.page.locator(".ml-root").count() == 1, "the dashboard is still live"
+    panels = one.page.locator(".ml-root")
+    one.until(lambda: panels.count() == 1, "the dashboard alone is live")
     one.run(3)
     one.wait(PICTURE, 2)
-    assert one.page.locator(".ml-root").count() == 0
+    one.until(lambda: panels.count() == 0, "nothing live")
     saved = one.saved()
     frozen = [{"image/png", "text/plain"}, {"text/markdown", "text/plain"}]
     assert outputs(saved, 1) == outputs(saved, 2) == frozen
     assert "widgets" not in saved["metadata"]
 
     one.visit()
-    assert one.page.evaluate(TRUSTED)
+    one.wait(TRUSTED)
     one.wait(PICTURE, 1)
     one.wait(PICTURE, 2)
     one.shot("frozen_trusted")
@@ -56,7 +57,7 @@ def test_freeze_button_and_close_leave_pictures_in_the_file(open_notebook: Open)
     copy = one.file.with_name("copy-" + one.file.name)
     copy.write_text(json.dumps(saved))
     one.visit(copy.name)
-    assert not one.page.evaluate(TRUSTED)
+    one.wait(f"() => !({TRUSTED})()")
     one.wait(PICTURE, 1)
     one.wait(PICTURE, 2)
 
@@ -93,6 +94,6 @@ def test_thaw_shows_the_recorded_run_after_close(open_notebook: Open) -> None:
     first = one.pixels()
     one.page.keyboard.press("End")
     one.wait_tick(20)
-    assert one.pixels() != first
+    one.changes(first)
     one.shot("offline_page")
     assert one.faults == []

@@ -23,9 +23,7 @@ def test_scroll_away_and_back(open_notebook: Open) -> None:
     one.wait("() => document.querySelector('.ml-root')")
     tick = one.tick()
     one.wait_tick(tick + 10)
-    before = one.pixels()
-    one.wait_tick(tick + 30)
-    assert one.pixels() != before
+    one.changes(one.pixels())
 
 
 def test_reload(open_notebook: Open) -> None:
@@ -39,8 +37,10 @@ def test_reload(open_notebook: Open) -> None:
     one.wait_tick(tick + 5)
     one.press("Pause engine")
     one.wait("() => document.querySelector('.ml-status').textContent === 'paused here'")
-    assert "run the cell again before you freeze" in one.page.locator(".ml-notice").inner_text()
-    assert one.page.get_by_role("button", name="Freeze for saving").is_disabled()
+    notice = one.page.locator(".ml-notice")
+    one.until(lambda: "run the cell again before you freeze" in notice.inner_text(), "the notice")
+    freeze = one.page.get_by_role("button", name="Freeze for saving")
+    one.until(freeze.is_disabled, "no freeze without the cell's display")
 
 
 def test_dark_and_light(open_notebook: Open) -> None:
@@ -57,7 +57,7 @@ def test_dark_and_light(open_notebook: Open) -> None:
     assert one.barriers() == []
     one.press("Hold")
     theme = "() => document.querySelector('.ml-root').dataset.theme"
-    assert one.page.evaluate(theme) == "light"
+    one.wait(f"() => ({theme})() === 'light'")
     light = one.pixels()
     one.command("apputils:change-theme", {"theme": "JupyterLab Dark"})
     one.wait(f"() => ({theme})() === 'dark'")
@@ -92,9 +92,10 @@ def test_a_panel_outlives_its_kernel(open_notebook: Open, how: str) -> None:
     one.wait("() => document.querySelector('.ml-status').textContent === 'kernel gone'")
     if how == "killed":
         one.page.locator(".jp-Dialog button").first.click()  # the notebook says so too
-    last = one.tick()
+    last, frame = one.tick(), one.frame()
     one.press("One frame back")
     one.wait("() => document.querySelector('.ml-moment').textContent.startsWith('view at tick')")
+    one.until(lambda: one.frame() == frame - 1, "the frame before")
     assert one.tick() <= last
     one.shot("kernel_gone")
     one.wait(
@@ -112,7 +113,5 @@ def test_notebook_7(open_notebook: Open) -> None:
     one.run(0)
     one.run(1)
     one.wait_tick(20)
-    before = one.pixels()
-    one.wait_tick(one.tick() + 20)
-    assert one.pixels() != before
+    one.changes(one.pixels())
     one.shot("notebook7")
