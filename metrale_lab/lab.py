@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from metrale_lab import registry
 from metrale_lab.arguments import flag, instance, refusal, wait_s
 from metrale_lab.assembly import Assembly, adapting, assemble, scheduler_settings
 from metrale_lab.config import LabConfig
 from metrale_lab.counting import counted
+from metrale_lab.driving import Driven
 from metrale_lab.engine import Model
-from metrale_lab.errors import EngineBusy, EngineRunning, EngineStopped, InvalidConfig
-from metrale_lab.held import HeldBlocks
+from metrale_lab.errors import EngineBusy, EngineStopped, InvalidConfig
 from metrale_lab.progress import ProgressLine
 from metrale_lab.prompts import prompt_ids
 from metrale_lab.scheduler.core import Scheduler
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 EVENTS_OF_A_REQUEST = 10  # or more: what a short record forgets, the state need not remember
 
 
-class Lab(Watched):
+class Lab(Driven, Watched):
     """A running inference engine and everything to see of it.
 
     Parameters
@@ -217,117 +217,6 @@ class Lab(Watched):
     def _spec(self, prompt: Any, token_ids: Any, chat: bool, **rest: Any) -> RequestSpec:
         return RequestSpec(token_ids=prompt_ids(self._tokenizer, prompt, token_ids, chat), **rest)
 
-    # --- engine control
-
-    def pause(self, *, by: Literal["code", "panel"] = "code") -> None:
-        """Pause after the current tick; a launched step stays in flight and visible.
-
-        Waiting for requests raises `LabPaused` when it was code that paused.
-        """
-        self._require_open("pause")
-        self._thread.pause(by)
-
-    def resume(self) -> None:
-        """Let a paused engine go on."""
-        self._require_open("resume")
-        self._thread.resume()
-
-    def step(self, n: int = 1) -> int:
-        """Run at most `n` ticks of a paused engine; the number run (fewer: nothing was left to do).
-
-        Raises
-        ------
-        EngineRunning
-            When the lab is not paused.
-        """
-        self._require_open("step")
-        return self._thread.step(n)
-
-    @contextmanager
-    def paused(self) -> Iterator[Lab]:
-        """A `with` block during which the engine is paused; before, it may have been paused too."""
-        was_paused = self._thread.paused
-        self.pause()
-        try:
-            yield self
-        finally:
-            if not was_paused and not self._closed:
-                self.resume()
-
-    def run_until_idle(self, timeout: float | None = None) -> None:
-        """Wait until no request is left; TimeoutError after `timeout` s, LabPaused if paused."""
-        self._require_open("run_until_idle")
-        self._thread.run_until_idle(timeout)
-
-    def pace(self, ticks_per_s: float | None = None) -> None:
-        """Slow motion: at most `ticks_per_s` ticks a second; None is full speed."""
-        self._require_open("pace")
-        self._ticks_per_s = self._thread.pace(ticks_per_s)
-
-    def hold_blocks(self, k: int) -> HeldBlocks:
-        """Keep exactly `k` blocks away from requests (0 gives all back), evicting if needed.
-
-        As a context manager it restores the number that was held before.
-        """
-        self._require_open("hold_blocks")
-        before = self._thread.call(lambda: self._scheduler.hold_blocks(k))
-        return HeldBlocks(self.held_blocks, before, self._give_back)
-
-    def drop_cache(self) -> None:
-        """Empty the prefix cache. EngineBusy while requests run."""
-        self._require_open("drop_cache")
-        self._thread.call(self._scheduler.drop_cache)
-
-    def load_adapter(self, name: str, path: str | Path) -> None:
-        """Load a LoRA folder that PEFT saved, for `submit(adapter=name)`, while requests run.
-
-        A name that is loaded already is replaced: requests that were admitted keep the old one,
-        and nothing that it left in the prefix cache is found by the new one.
-
-        Parameters
-        ----------
-        name : str
-            What requests call it; not the folder's name.
-        path : str or Path
-            The folder with `adapter_config.json` and `adapter_model.safetensors`. Those that come
-            with "tiny" are `metrale_lab.weights.tiny.ADAPTERS / "sea"`, "castle" and "space".
-
-        Raises
-        ------
-        AdapterError
-            Says what is missing, damaged or not offered; nothing has changed.
-        """
-        self._require_open("load_adapter")
-        model = adapting(self._model)
-        adapter = model.read_adapter(path)  # on this thread, while the engine goes on
-        self._thread.call(lambda: model.install_adapter(name, adapter))
-
-    def unload_adapter(self, name: str) -> None:
-        """Offer an adapter to nobody any more; requests that were admitted keep it to their end.
-
-        Raises
-        ------
-        AdapterError
-            No such adapter is loaded.
-        """
-        self._require_open("unload_adapter")
-        model = adapting(self._model)
-        self._thread.call(lambda: model.unload_adapter(name))
-
-    def reset(self) -> None:
-        """Cancel everything, drop the cache, clear the record, count ids from 0.
-
-        Weights and adapters stay.
-        """
-        self._require_open("reset")
-
-        def work() -> None:
-            self._scheduler.reset()
-            self.recorder.clear()
-
-        self._thread.call(work)
-        self._submitted = False
-
     def close(self, drain: bool = True, timeout: float | None = 30) -> None:
         """End the engine; tables, pictures, trace and check answer on. Idempotent.
 
@@ -365,36 +254,6 @@ class Lab(Watched):
         from metrale_lab.views.dashboard import Widgets
 
         return Widgets(self)
-
-    @property
-    def model(self) -> Model:
-        """The model itself; reading it binds the calling thread.
-
-        Raises
-        ------
-        EngineRunning
-            Requests were submitted and the lab is not paused.
-        """
-        self._require_open("model")
-        if self._submitted and not self._thread.paused:
-            raise EngineRunning("lab.model: the engine is running. Call lab.pause() first.")
-        self._model.bind_gpu_to_thread()
-        return self._model
-
-    @property
-    def paused_by(self) -> str:
-        """Who paused the engine: "code", "panel", or ""."""
-        return self._thread.paused_by
-
-    @property
-    def ticks_per_s(self) -> float | None:
-        """The pace that was set, None at full speed."""
-        return self._ticks_per_s
-
-    @property
-    def held_blocks(self) -> int:
-        """Blocks kept away from requests by `hold_blocks`."""
-        return self._scheduler.pool.held
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "paused" if self._thread.paused else "running"
@@ -453,14 +312,6 @@ class Lab(Watched):
     def _last_look(self) -> None:
         self._laws = self._check_now()
         self.recorder.stop()  # what is torn down now is to be seen as it was
-
-    def _give_back(self, blocks: int) -> None:
-        if not self._closed:
-            self.hold_blocks(blocks)
-
-    def _require_open(self, call: str) -> None:
-        if self._closed:
-            raise EngineStopped(f"lab.{call}: this lab was closed. Make a new Lab.")
 
 
 def _several(prompts: Any) -> list[Any]:
