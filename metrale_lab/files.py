@@ -1,14 +1,30 @@
-"""Files that are written whole or not at all."""
+"""Paths that callers give, and files that are written whole or not at all."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from metrale_lab.arguments import shown
 from metrale_lab.errors import WriteFailed
+
+
+def expanded(path: str | Path) -> Path:
+    """The path, with the home folder for `~` if there is such a user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
+def there(look: Callable[[], bool]) -> bool:
+    """What a path's `exists`, `is_file` or `is_dir` says; False where the system cannot look."""
+    try:
+        return look()
+    except OSError:
+        return False
 
 
 @contextmanager

@@ -25,11 +25,12 @@ from metrale_lab import Lab, LabConfig, Trace, labs
 from metrale_lab.cli.app import app
 from metrale_lab.errors import InvalidConfig, InvalidRequest, MetraleError
 from metrale_lab.scheduler.requests import Request
+from metrale_lab.testing import scripted_model
 from metrale_lab.trace.tables import Frames
 from metrale_lab.views.dashboard import Widgets
 from metrale_lab.views.panel import Panel
 from metrale_lab.views.plots import Plots
-from metrale_lab.weights.tiny import CHECKPOINT
+from metrale_lab.weights.tiny import ADAPTERS, CHECKPOINT
 
 SMALL = {"num_blocks": 64, "block_size": 4, "max_batch": 4, "max_seq_len": 128}
 PROMPT = list(range(10, 30))
@@ -430,6 +431,51 @@ def test_the_model(lab: Lab) -> None:
         model.free_sequence(one)
 
 
+def adapter_calls(model: Any) -> dict[str, dict[str, Any]]:
+    """Every call of a model about adapters, with arguments that it takes."""
+    sea = ADAPTERS / "sea"
+    return {
+        "read_adapter": {"path": sea},
+        "load_adapter": {"name": "sea", "path": sea},
+        "install_adapter": {"name": "sea", "adapter": model.read_adapter(sea)},
+        "activate_adapter": {"name": "sea"},
+        "acquire_adapter": {"name": "sea"},
+        "release_adapter": {"slot": -1},
+        "unload_adapter": {"name": "sea"},
+    }
+
+
+@pytest.mark.parametrize("made_up", [False, True], ids=["real", "made up"])
+def test_adapters_by_hand(lab: Lab, made_up: bool) -> None:
+    model: Any = scripted_model() if made_up else lab.model
+    calls = adapter_calls(model)
+    offered = {one for one in dir(model) if one.endswith("_adapter") and one[0] != "_"}
+    assert offered == set(calls)
+    model.load_adapter("sea", ADAPTERS / "sea")
+    found = []
+    for name, arguments in calls.items():
+        for parameter in arguments:
+            call = giving(getattr(model, name), parameter, arguments)
+            found += [f"{name}({parameter}): {one}" for one in complaints(call)]
+    assert found == []
+    for one in model.adapters.slots:
+        for _ in range(one.users):
+            model.release_adapter(one.slot)
+    for name in model.adapters.names:
+        model.unload_adapter(name)
+
+
+@pytest.mark.parametrize(
+    ("call", "parameter"),
+    [("load_adapter", "name"), ("load_adapter", "path"), ("unload_adapter", "name")],
+)
+def test_adapters_of_a_lab(lab: Lab, call: str, parameter: str) -> None:
+    arguments = {"name": "sea", "path": ADAPTERS / "sea"} if call == "load_adapter" else {}
+    assert complaints(giving(getattr(lab, call), parameter, arguments)) == []
+    for name in list(lab.model.adapters.names):
+        lab.unload_adapter(name)
+
+
 # --- the command line
 
 
@@ -452,6 +498,25 @@ def test_lines_that_are_no_requests(tmp_path: Path, content: bytes) -> None:
     answer = CliRunner().invoke(app, ["run", str(file)])
     assert isinstance(answer.exception, InvalidRequest)
     assert "prompts.jsonl" in str(answer.exception)
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "~nobody here/x", "a\u202eb"])
+def test_paths_that_are_nowhere(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"token_ids": [1]}')
+    for arguments in (
+        ["run", name],
+        ["run", str(file), "--model", name],
+        ["run", str(file), "--adapter", f"a={name}"],
+        ["run", str(file), "--out", f"{tmp_path}/{name}/" + "x" * 300],
+        ["notebooks", "run", name],
+    ):
+        answer = CliRunner().invoke(app, arguments)
+        told = answer.stderr if answer.exit_code == 2 else str(answer.exception)
+        assert answer.exit_code == 2 or isinstance(answer.exception, MetraleError), arguments
+        assert len(told.split()) > 4
+        assert len(told) < 1000
+        assert told.strip().isprintable()
 
 
 def test_results_of_any_text_are_written(folder: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from metrale_lab.arguments import shown
+from metrale_lab.arguments import shown, text
 from metrale_lab.errors import AdapterError
 from metrale_lab.trace.events import NONE, AdapterEvent, Observer, unobserved
 
@@ -75,6 +75,7 @@ class AdapterSlots:
 
     def find(self, name: str) -> AdapterSlot:
         """The slot that new users of a name get. AdapterError when no such adapter is loaded."""
+        name = text("name", name, AdapterError)
         for one in self.slots:
             if one.state == "loaded" and one.name == name:
                 return one

@@ -8,10 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
+from metrale_lab.arguments import shown
 from metrale_lab.cli.execute import Failure, Report, execute
 from metrale_lab.cli.notebook_file import read_notebook
 from metrale_lab.counting import counted
 from metrale_lab.errors import InvalidRequest
+from metrale_lab.files import there
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -97,12 +99,12 @@ def _line(report: Report) -> str:
 def _collect(paths: list[Path], keyword: str | None) -> list[Path]:
     found: list[Path] = []
     for path in paths:
-        if path.is_dir():
+        if there(path.is_dir):
             found += sorted(one for one in path.glob("*.ipynb") if not one.name.startswith("."))
-        elif path.is_file():
+        elif there(path.is_file):
             found.append(path)
         else:
-            _usage(f"{path}: no such file or folder")
+            _usage(f"{shown(str(path), 300)}: no such file or folder")
     chosen = [one for one in found if keyword is None or keyword in one.name]
     for path in chosen:
         try:

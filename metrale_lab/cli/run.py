@@ -15,7 +15,7 @@ import typer
 
 from metrale_lab.arguments import shown, wait_s
 from metrale_lab.errors import InvalidRequest, MetraleError
-from metrale_lab.files import replacing
+from metrale_lab.files import replacing, there
 
 
 def run(
@@ -47,8 +47,9 @@ def run(
 
 
 def _read(prompts: str) -> list[dict[str, Any]]:
-    if prompts != "-" and not Path(prompts).is_file():
-        raise InvalidRequest(f"{prompts}: no such file. Give a JSON Lines file, or - for input.")
+    if prompts != "-" and not there(Path(prompts).is_file):
+        named = shown(prompts, 300)
+        raise InvalidRequest(f"{named}: no such file. Give a JSON Lines file, or - for input.")
     try:
         text = sys.stdin.read() if prompts == "-" else Path(prompts).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

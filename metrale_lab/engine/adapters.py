@@ -35,11 +35,13 @@ class TransformerAdapters(TransformerCore):
     def install_adapter(self, name: str, adapter: LoraAdapter) -> int:
         """Offer what `read_adapter` returned under a name; its slot.
 
-        DeviceFault when the device fails; an adapter that lay there unused is gone then.
+        AdapterError when it is none, or of another model. DeviceFault when the device fails; an
+        adapter that lay there unused is gone then.
         """
         self._enter()
         if not arguments.text("name", name, AdapterError):
             raise arguments.refusal("name", name, "a text that is not empty", AdapterError)
+        self.steps.adapters.check(adapter)
         slot = self.adapters.choose(name)
         self._make_room_for(adapter, self.adapters.grown(slot))
         try:
@@ -56,8 +58,7 @@ class TransformerAdapters(TransformerCore):
         Once no slot holds an adapter the pools go, and steps are captured without them again.
         """
         self._enter()
-        slot = self.adapters.unload(arguments.text("name", name, AdapterError))
-        self._tidy(slot)
+        self._tidy(self.adapters.unload(name))
 
     def activate_adapter(self, name: str | None) -> None:
         """Let `adapter_slot` -1 stand for an adapter, None: for the base model."""

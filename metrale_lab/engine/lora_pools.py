@@ -7,7 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from metrale_lab.arguments import refusal, shown
 from metrale_lab.device.base import Device
+from metrale_lab.errors import AdapterError
 from metrale_lab.layers.lora import PRODUCTS, LoraProduct, StepLora
 from metrale_lab.weights.peft_folder import LoraAdapter, Place
 from metrale_lab.weights.spec import ModelSpec
@@ -44,6 +46,19 @@ class LoraPools:
     def of(self, entries: Tensor) -> StepLora | None:
         """What a step's rows need, None before the first load; int64 `[rows]`, or `[1]` for all."""
         return StepLora(entries, self.layers) if self.layers else None
+
+    def check(self, adapter: LoraAdapter) -> None:
+        """AdapterError unless the adapter changes projections that the model has."""
+        if not isinstance(adapter, LoraAdapter) or not adapter.factors:
+            raise refusal("adapter", adapter, "what read_adapter() returned", AdapterError)
+        for place, factors in adapter.factors.items():
+            name = f"layers.{place.layer}.{place.projection}"
+            changed, there = (len(factors.b), factors.a.shape[1]), self._shapes.get(name)
+            if changed != there:
+                raise AdapterError(
+                    f"adapter {shown(adapter.source_name)} changes {name} of shape {changed}; this "
+                    f"model has {there or 'no such weight'}. Use read_adapter() of this model."
+                )
 
     def fits(self, adapter: LoraAdapter, slots: int) -> bool:
         """Whether the adapter can be written into one of so many slots without growing."""

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from metrale_lab.arguments import refusal
 from metrale_lab.engine.lora_pools import entry_of
+from metrale_lab.errors import AdapterError
 from metrale_lab.testing.tags import POISON
 
 
@@ -48,6 +50,11 @@ class TagAdapters:
     def nbytes(self) -> int:
         """Bytes of all entries, none before the first load."""
         return self._contents.nbytes if len(self._contents) > 1 else 0
+
+    def check(self, adapter: ScriptedAdapter) -> None:
+        """AdapterError unless it is a made-up adapter."""
+        if not isinstance(adapter, ScriptedAdapter):
+            raise refusal("adapter", adapter, "what read_adapter() returned", AdapterError)
 
     def fits(self, adapter: ScriptedAdapter, slots: int) -> bool:
         """Whether there are so many slots."""

@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from metrale_lab import arguments
 from metrale_lab.device.base import Device
 from metrale_lab.engine.model import TransformerModel
 from metrale_lab.engine.settings import EngineSettings
+from metrale_lab.errors import AdapterError
 from metrale_lab.testing.adapters import by_name, scripted_adapter
 from metrale_lab.testing.device import ScriptedDevice
 from metrale_lab.testing.network import TagNetwork, TagSteps
@@ -34,6 +36,7 @@ class TagModel(TransformerModel):
 
     def read_adapter(self, path: Any) -> Any:
         """An adapter of its own for each path; nothing is read."""
+        arguments.path("path", path, AdapterError)
         return scripted_adapter(path)
 
     @property

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from metrale_lab.arguments import shown
 from metrale_lab.errors import ModelFormatError, TraceIncomplete
-from metrale_lab.files import replacing
+from metrale_lab.files import replacing, there
 from metrale_lab.trace.events import Event
 from metrale_lab.trace.fold import Stamped
 from metrale_lab.trace.recorder import RecordView, replayed
@@ -62,7 +62,7 @@ def load(path: Path) -> tuple[RecordView, dict[str, Any]]:
     ModelFormatError
         If it is no such file, or one of a later version.
     """
-    if not _is_file(path):
+    if not there(path.is_file):
         raise ModelFormatError(
             f"{shown(str(path), 300)}: there is no such file. Give the path that save() returned."
         )
@@ -93,13 +93,6 @@ def load(path: Path) -> tuple[RecordView, dict[str, Any]]:
             f"{path.name}: its rows do not tell a run ({type(error).__name__}: {error}); "
             "expected a file that Trace.save wrote."
         ) from error
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:
-        return False
 
 
 def _header(path: Path, table: pa.Table) -> dict[str, Any]:

