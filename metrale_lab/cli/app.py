@@ -60,8 +60,10 @@ def lab(
     ] = None,
 ) -> None:
     """Open JupyterLab on the notebooks."""
-    where = folder or shipped_notebooks()
-    raise typer.Exit(subprocess.call([sys.executable, "-m", "jupyterlab", str(where)]))
+    from metrale_lab.cli.kernels import kernel_options
+
+    command = [sys.executable, "-m", "jupyterlab", str(folder or shipped_notebooks())]
+    raise typer.Exit(subprocess.call([*command, *kernel_options()]))
 
 
 def shipped_notebooks() -> Path:

@@ -16,9 +16,12 @@ import nbformat
 from jupyter_client.kernelspec import NoSuchKernel
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from traitlets.config import Config
 
+from metrale_lab.cli.kernels import kernel_settings
 from metrale_lab.cli.notebook_file import read_notebook, set_parameters
 
+OUTPUT_WITHIN_S = 60  # after a cell's end; what comes later is lost, and nbclient's 4 are few
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 _LEAVE_EVIDENCE = """
@@ -102,6 +105,8 @@ def execute(
     client = _Client(
         notebook,
         timeout=int(cell_timeout),
+        iopub_timeout=OUTPUT_WITHIN_S,
+        config=Config(kernel_settings()),
         kernel_name="python3",
         resources={"metadata": {"path": str(path.resolve().parent)}},
     )

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from metrale_lab.cli.kernels import kernel_options
 from tests.browser.lab_page import LabPage
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -94,6 +95,7 @@ class Server:
         command += ["--ServerApp.port=0", "--ServerApp.ip=127.0.0.1"]
         command += [f"--IdentityProvider.token={self.token}", "--expose-app-in-browser"]
         command += [f"--ServerApp.root_dir={self.root}"]
+        command += kernel_options()
         command += ["--JupyterNotebookApp.expose_app_in_browser=True"]
         with self._log.open("wb") as log:
             return subprocess.Popen(

@@ -12,6 +12,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from metrale_lab.cli.kernels import kernel_settings
+
 pytestmark = pytest.mark.notebook
 
 START = """
@@ -90,6 +92,14 @@ def test_a_killed_kernel_is_told_in_one_line_and_the_next_starts_clean(place: Pl
     assert "Traceback" not in done.stderr
     left = {one.name for one in (place.folder / "left").rglob("*")}
     assert left == {"a_killed-0", "a_killed.ipynb", "failure.txt"}
+
+
+def test_a_run_writes_nothing_but_its_line(place: Place) -> None:
+    if not kernel_settings():
+        pytest.skip("this Jupyter cannot encrypt, and ipykernel may warn of that")
+    done = place.run(place.notebook("a.ipynb", "print('seen')"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 1
 
 
 def test_a_kernel_that_does_not_start_is_told_in_one_line(place: Place) -> None:
