@@ -16,6 +16,7 @@ from metrale_lab.scheduler.requests import RequestSpec
 from metrale_lab.scheduler.routers import AsyncRouter
 from metrale_lab.trace import events as ev
 from tests.harness import ScriptedDevice, World
+from tests.harness.switched_off import no_discard
 
 
 def stopping_early() -> World:
@@ -25,6 +26,7 @@ def stopping_early() -> World:
     world.submit(5, 6, 7, 8, max_tokens=8)
     world.finish()
     assert len(world.discarded) == 1
+    assert world.counters.rollbacks == 1, "the over-run was not rolled back"
     return world
 
 
@@ -62,6 +64,13 @@ def delayed_copies() -> World:
     return world
 
 
+def one_host_copy() -> World:
+    """The same, and further host copies of the inputs are made when they are needed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("metrale_lab.engine.step_inputs._READY", 1)
+        return delayed_copies()
+
+
 def growing_in_a_full_pool() -> World:
     """Blocks change hands all the time."""
     world = World(num_blocks=6, admit_watermark=0)
@@ -85,9 +94,8 @@ def reusing_a_finished_answer() -> World:
     return world
 
 
-def no_discard(patch: pytest.MonkeyPatch) -> None:
+def no_mark_of_over_runs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DecodeLane, "_over_ran", lambda self, ahead, number, fed: False)
-    patch.setattr("metrale_lab.scheduler.rows.Row.finished", property(lambda row: False))
 
 
 def no_pin(patch: pytest.MonkeyPatch) -> None:
@@ -111,8 +119,8 @@ def rollback_of_every_row(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DecodeLane, "_validate", rolling_back)
 
 
-def one_staging_buffer(patch: pytest.MonkeyPatch) -> None:
-    """Refilled whether or not the device has read it."""
+def refilled_staging(patch: pytest.MonkeyPatch) -> None:
+    """A host copy is written again whether or not the device has read it."""
 
     def careless(inputs):
         staging = inputs._stagings.popleft()
@@ -121,7 +129,6 @@ def one_staging_buffer(patch: pytest.MonkeyPatch) -> None:
             staging.event = inputs._device.create_event()
         return staging
 
-    patch.setattr("metrale_lab.engine.step_inputs._READY", 1)
     patch.setattr(StepInputs, "_free_staging", careless)
 
 
@@ -151,10 +158,11 @@ def one_token_too_many_cached(patch: pytest.MonkeyPatch) -> None:
 
 
 CONTROLS = [
-    (stopping_early, no_discard, "I15.*went on after stop id"),
+    (stopping_early, no_discard, "RequestResult 0 stop 4 tokens"),
+    (stopping_early, no_mark_of_over_runs, "the over-run was not rolled back"),
     (stopping_early, no_rollback, "request 0 keeps a reserved block"),
     (an_old_prefix_and_a_newer_one, no_pin, "12 tokens were counted on"),
-    (delayed_copies, one_staging_buffer, "position 5 of 7 was read and never written"),
+    (one_host_copy, refilled_staging, "position 5 of 7 was read and never written"),
     (delayed_copies, rollback_of_every_row, "Give back only what was reserved"),
     (growing_in_a_full_pool, stale_blocks, "block 0"),
     (reusing_a_finished_answer, one_token_too_many_cached, "position 13 of 17 was read and never"),

@@ -8,10 +8,10 @@ import pytest
 
 from metrale_lab.engine import NO_MASK
 from metrale_lab.errors import DeviceFeedUnsupported
-from metrale_lab.scheduler.decode_lane import DecodeLane
 from metrale_lab.scheduler.requests import RequestSpec
 from metrale_lab.trace import events as ev
 from tests.harness import ScriptedDevice, World
+from tests.harness.switched_off import no_discard
 
 COMPLETIONS = ["at_once", "lag", "newest_first"]
 PROMPTS = [(1, 2, 3, 4, 5), (6, 7, 8, 9, 10), (11, 12, 13, 14, 15, 16, 17)]
@@ -77,12 +77,15 @@ def test_rows_that_stop_early_are_discarded_and_rolled_back_once_each():
 
 def test_without_the_discard_a_token_too_many_is_counted(monkeypatch):
     """Negative control: the comparison with the oracle would notice a missing discard."""
-    monkeypatch.setattr(DecodeLane, "_over_ran", lambda self, ahead, number, fed: False)
-    monkeypatch.setattr("metrale_lab.scheduler.rows.Row.finished", property(lambda row: False))
+    no_discard(monkeypatch)
     world, ends = early_stopping("async")
-    for _ in range(max(ends) + 3):
-        world.scheduler.tick()
-    assert len(world.requests[1].token_ids) > ends[1] + 1
+    while world.scheduler.tick():
+        pass
+    for number in (1, 2):
+        result = world.requests[number].result(0)
+        assert len(result.token_ids) == ends[number] + 2
+        with pytest.raises(AssertionError):
+            world.compare(result)
 
 
 def test_a_reserved_block_of_an_over_run_comes_back_once():
