@@ -149,6 +149,8 @@ class Widgets:
         """Freeze all displays and let the pump go; panels can still be thawed."""
         if self._each_cell is not None:
             self._each_cell.stop()
+        for hub in self._hubs.values():
+            hub.end()
         for panel in [*self._shown, *self._unseen]:
             panel.freeze()
         self._unseen.clear()
@@ -198,12 +200,21 @@ class Widgets:
         except Exception as error:
             self.fail(error, "freeze")
 
+    def freezes(self, panel: Panel) -> None:
+        """A panel's displays are about to be replaced; with the last one the hub ends."""
+        if panel.mode in self._hubs and not self._shown_beside(panel):
+            self._hubs[panel.mode].end()
+
     def closed(self, panel: Panel) -> None:
         """A panel let go of its browser side; the last one takes the hub along."""
         if panel in self._shown:
             self._shown.remove(panel)
-        if not any(one.mode == panel.mode for one in self._shown):
+        if not self._shown_beside(panel):
             self._close_hub(panel.mode)
+
+    def _shown_beside(self, panel: Panel) -> list[Panel]:
+        """Other panels that the panel's hub serves."""
+        return [one for one in self._shown if one.mode == panel.mode and one is not panel]
 
     def fail(self, error: BaseException, where: str) -> None:
         """Keep an error for `errors()` and the panels' strip."""
@@ -228,6 +239,7 @@ class Widgets:
         if hub is not None:
             hub.close()
         if mode == "live":
+            self._feed.views.clear()  # they may have gone without a goodbye
             PUMP.remove(self._feed)
 
     def _send(self, header: dict[str, Any], buffers: list[bytes]) -> None:

@@ -52,6 +52,7 @@ class Panel:
         A page that was reloaded after the panel's cell ran no longer finds its outputs: run the
         cell again before you freeze there.
         """
+        self._widgets.freezes(self)
         self.refresh()
         self._displays = []
         self.close()

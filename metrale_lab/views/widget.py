@@ -46,6 +46,14 @@ class Hub(Closing):
         self._receive = receive
         self.on_msg(self._on_browser)
 
+    def end(self) -> None:
+        """Let the browser say no goodbyes: this hub is about to close.
+
+        JupyterLab deletes a kernel's subshell with its last widget, and ipykernel writes of a
+        destroyed task, or of an unknown subshell, where a message is still on its way there.
+        """
+        self.send({"ending": True})
+
     def _on_browser(self, _: Any, content: Any, buffers: Any) -> None:
         if isinstance(content, Mapping):
             self._receive(content)

@@ -72,6 +72,30 @@ def test_freeze_button_and_close_leave_pictures_in_the_file(open_notebook: Open)
     one.shot("frozen_html")
 
 
+NOTE_SENT = """() => {
+  globalThis.sent = [];
+  const { kernel } = globalThis.jupyterapp.shell.currentWidget.sessionContext.session;
+  kernel.anyMessage.connect((_, { msg, direction }) => {
+    if (direction === 'send' && msg.header.msg_type === 'comm_msg') sent.push(msg.content.data);
+  });
+}"""
+
+
+def test_a_page_sends_nothing_while_a_lab_closes(open_notebook: Open) -> None:
+    """What it sent would meet the end of the subshell that JupyterLab deletes with the widgets."""
+    one = open_notebook(SETUP, "lab.widgets.block_map()", "lab.widgets.dashboard()", "lab.close()")
+    for cell in range(3):
+        one.run(cell)
+    one.wait_tick(10)
+    one.page.evaluate(NOTE_SENT)
+    one.run(3)
+    one.wait(PICTURE, 1)
+    one.wait(PICTURE, 2)
+    one.until(lambda: one.page.locator(".ml-root").count() == 0, "nothing live")
+    assert one.page.evaluate("() => globalThis.sent") == []
+    assert one.faults == []
+
+
 def test_thaw_shows_the_recorded_run_after_close(open_notebook: Open) -> None:
     cells = "panel = lab.widgets.dashboard()\npanel", "time.sleep(2)\nlab.close()", "panel.thaw()"
     goto = "panel.goto(step=12)\npanel.to_html('run.html')"

@@ -92,6 +92,15 @@ test("frames of another version are refused in words", () => {
   assert.match(store.trouble[0], /version 2, this page reads 1/);
 });
 
+test("a store whose kernel side is ending is lost, and sends nothing more", () => {
+  const sent = [];
+  const store = new Store({}, (message) => sent.push(message));
+  store.receive({ ending: true }, []);
+  store.command("pause");
+  assert.equal(store.gone, true);
+  assert.deepEqual(sent, []);
+});
+
 test("all panels of a page find one store, and a dead comm ends it", () => {
   const handlers = {};
   const traits = { mode: "live", palette: {}, recorded: null, still: null };

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -99,6 +100,40 @@ def test_buttons_work_after_the_page_that_spoke_last_is_gone(kernel: FrontEnd) -
     kernel.send_comm(hub, {"hello": "new page"})
     assert "new page" in kernel.printed("print(busy.widgets._feed.views)")
     kernel.run("busy.close()\ndel busy")
+
+
+def first_of(messages: list[dict[str, Any]], kind: str, words: str) -> int:
+    """Where the first message of a kind comes that contains the words."""
+    found = [n for n, one in enumerate(messages) if one["msg_type"] == kind]
+    return next(number for number in found if words in str(messages[number]["content"]))
+
+
+def test_a_page_is_told_of_the_end_before_its_views_go(kernel: FrontEnd) -> None:
+    """Else each view says goodbye on a subshell that the front end deletes at the same time."""
+    kernel.run("ending = FakeLab(run=False); ending.tick(); first = ending.widgets.memory()")
+    kernel.run("first")
+    kernel.run("second = ending.widgets.requests()\nsecond")
+    messages = kernel.run("second.freeze()")
+    assert "ending" not in str(of_kind(messages, "comm_msg")), "the other panel's views stay"
+    for last in ("first.freeze()", "ending.close()"):
+        messages = kernel.run(last)
+        told = first_of(messages, "comm_msg", "'ending': True")
+        assert told < first_of(messages, "update_display_data", "image/png")
+        assert told < first_of(messages, "comm_close", "")
+        if last == "first.freeze()":
+            kernel.run("second")
+    kernel.run("del ending, first, second")
+
+
+def test_a_view_that_said_no_goodbye_keeps_no_feed_alive(kernel: FrontEnd) -> None:
+    kernel.run("again = FakeLab(); shown = again.widgets.memory()")
+    for turn in ("first view", "second view"):
+        kernel.run("shown")
+        hub = kernel.printed("print(again.widgets._hubs['live'].model_id, end='')")
+        kernel.send_comm(hub, {"hello": turn})
+        assert kernel.printed("print(again.widgets._feed.views)") == f"{{'{turn}'}}\n"
+        kernel.run("shown.freeze()")
+    kernel.run("again.close(); del again, shown")
 
 
 def test_closing_freezes_everything_and_nothing_stays(kernel: FrontEnd) -> None:

@@ -53,6 +53,7 @@ export class Store {
 
   receive(header, buffers) {
     this.heard = true;
+    if (header.ending) this.lose();
     if (header.arrays) this.push(frameOf(header, buffers[0]));
   }
 
