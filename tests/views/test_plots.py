@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
@@ -63,6 +64,20 @@ def draw(name: str, source: Any, **options: Any) -> Axes:
     ax = getattr(plots.Plots(source), name)(**options)
     assert isinstance(ax, Axes)
     return ax
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_help_of_each_picture_names_every_option(name: str) -> None:
+    """The method takes what the function takes, and both say what each option does."""
+    method, function = getattr(plots.Plots, name), getattr(plots, name)
+    there, taken = (inspect.signature(one).parameters for one in (method, function))
+    assert [*there.values()][1:] == [*taken.values()][1:]
+    assert {"ax", "theme"} < set(there)
+    for option in [*there][2:]:
+        assert f"`{option}`" in method.__doc__, option
+    assert '"dark"' in method.__doc__
+    for option in [*there][3:]:
+        assert f"`{option}`" in function.__doc__, option
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
