@@ -81,6 +81,7 @@ mutants: $(VENV)/.test
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/decode.py
+	$(BIN)/python benchmarks/adapters.py
 	$(BIN)/python benchmarks/gil.py
 	$(BIN)/python benchmarks/busy_cell.py
 	$(BIN)/python benchmarks/recorder.py

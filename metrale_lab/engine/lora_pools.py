@@ -44,7 +44,7 @@ class LoraPools:
         return sum(one.nbytes for layer in self.layers for one in layer.values())
 
     def of(self, entries: Tensor) -> StepLora | None:
-        """What a step's rows need, None before the first load; int64 `[rows]`, or `[1]` for all."""
+        """What a step's rows need, None before the first load; int64 `[rows]`, or `[]` for all."""
         return StepLora(entries, self.layers) if self.layers else None
 
     def check(self, adapter: LoraAdapter) -> None:
@@ -107,33 +107,29 @@ class LoraPools:
         """Fill a slot that nobody uses with NaN."""
         for products in self.layers:
             for pool in products.values():
-                pool.a[entry_of(slot)] = torch.nan
-                pool.b[entry_of(slot)] = torch.nan
+                for factors in (pool.a, *pool.b):
+                    factors[entry_of(slot)] = torch.nan
 
     def _write_product(
         self, layer: int, product: str, pool: LoraProduct, entry: int, adapter: LoraAdapter
     ) -> None:
-        a, b = torch.zeros(pool.a.shape[1:]), torch.zeros(pool.b.shape[1:])
-        rows = torch.split(a, pool.rank)
-        outputs = torch.split(b, list(pool.widths))
-        for part, low, out in zip(self._parts(layer, product), rows, outputs, strict=True):
+        a, b = torch.zeros(pool.a.shape[1:]), [torch.zeros(one.shape[1:]) for one in pool.b]
+        lows = torch.split(a, pool.rank, dim=1)
+        for part, low, out in zip(self._parts(layer, product), lows, b, strict=True):
             factors = adapter.factors.get(Place(layer, part))
             if factors is not None:
                 rank = len(factors.a)
-                low[:rank] = factors.a
-                out[:, :rank] = factors.b
-        pool.a[entry] = a.to(pool.a.device)
-        pool.b[entry] = b.to(pool.b.device)
+                low[:, :rank] = factors.a.T
+                out[:rank] = factors.b.T
+        for one, new in zip((pool.a, *pool.b), (a, *b), strict=True):
+            one[entry] = new.to(one.device)
 
     def _allocate(self, layer: int, product: str, entries: int, rank: int) -> LoraProduct:
         parts = [self._shapes[f"layers.{layer}.{part}"] for part in self._parts(layer, product)]
-        widths, width_in = tuple(out for out, _ in parts), parts[0][1]
-        device = self._device.torch_device
+        width_in, device = parts[0][1], self._device.torch_device
         return LoraProduct(
-            torch.zeros(entries, len(parts) * rank, width_in, device=device),
-            torch.zeros(entries, sum(widths), rank, device=device),
-            widths,
-            rank,
+            torch.zeros(entries, width_in, len(parts) * rank, device=device),
+            [torch.zeros(entries, rank, width_out, device=device) for width_out, _ in parts],
         )
 
     def _parts(self, layer: int, product: str) -> list[str]:
@@ -143,7 +139,8 @@ class LoraPools:
 
 def _copy(old: LoraProduct, new: LoraProduct) -> None:
     """Copy all entries of a pool into one of more entries or a larger rank."""
-    entries, parts = len(old.a), len(old.widths)
-    low = new.a.view(len(new.a), parts, new.rank, -1)
-    low[:entries, :, : old.rank] = old.a.view(entries, parts, old.rank, -1)
-    new.b[:entries, :, : old.rank] = old.b
+    entries, width_in, _ = old.a.shape
+    low = new.a.view(len(new.a), width_in, -1, new.rank)
+    low[:entries, :, :, : old.rank] = old.a.view(entries, width_in, -1, old.rank)
+    for old_b, new_b in zip(old.b, new.b, strict=True):
+        new_b[:entries, : old.rank] = old_b

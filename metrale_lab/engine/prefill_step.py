@@ -109,7 +109,9 @@ class PrefillStep:
             return ops.paged_prefill_attention(query, k_pool, v_pool, table, start, net.scale)
 
         cells = blocks * size + positions % size
-        step = PagedStep(net.rotary.at(positions), cells, attend, net.adapters.of(adapter), memory)
+        step = PagedStep(
+            net.rotary.at(positions), cells, attend, net.adapters.of(adapter[0]), memory
+        )
         x = hidden_states(ids[:tokens], net.weights, net.spec, step, k, v)
         if memory is not None:
             memory.commit()

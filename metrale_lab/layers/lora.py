@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
+
+from metrale_lab import ops
 
 # The products of a layer, and the projections that each of them may join, in order.
 PRODUCTS: dict[str, tuple[str, ...]] = {
@@ -27,28 +28,29 @@ class LoraProduct:
 
     Attributes
     ----------
-    a : float32 `[entries, parts * rank, in]`
-    b : float32 `[entries, out, rank]`, with the scale in it
-    widths : output width of each part that the product joins
-    rank : of all entries: smaller ones are padded with zeros
+    a : float32 `[entries, in, parts * rank]`
+    b : float32 `[entries, rank, out]` of each part that the product joins, with the scale in it
     """
 
     a: Tensor
-    b: Tensor
-    widths: tuple[int, ...]
-    rank: int
+    b: list[Tensor]
+
+    @property
+    def rank(self) -> int:
+        """Of all entries: smaller ones are padded with zeros."""
+        return self.b[0].shape[1]
 
     @property
     def nbytes(self) -> int:
         """Bytes of all entries."""
-        return 4 * (self.a.numel() + self.b.numel())
+        return 4 * (self.a.numel() + sum(one.numel() for one in self.b))
 
 
 @dataclass(frozen=True, slots=True)
 class LayerLora:
     """What a layer's products need: the entry of each row, or one entry for all tokens.
 
-    `entries`: int64 `[rows]`, or `[1]`.
+    `entries`: int64 `[rows]`, or `[]`.
     """
 
     entries: Tensor
@@ -68,28 +70,14 @@ class StepLora:
 
 
 def adapted(out: Tensor, x: Tensor, lora: LayerLora | None, product: str) -> Tensor:
-    """`out + (x A^T) B^T` with the factors of each row's entry; `out` where there are none.
-
-    Computed in float32 whatever the dtype of `out`.
+    """`out` and what the adapter of each row adds to it; `out` where there are none.
 
     Parameters
     ----------
     out : `[tokens, width]`, the product of `x` with the model's own weight
     x : `[tokens, in]`
-
-    Source: "LoRA: Low-Rank Adaptation of Large Language Models", equation 3.
     """
     factors = None if lora is None else lora.products.get(product)
     if lora is None or factors is None:
         return out
-    batches = lora.entries.shape[0]
-    rows = x.float().reshape(batches, -1, x.shape[-1])  # [batches, tokens of each, in]
-    low = rows @ factors.a[lora.entries].transpose(1, 2)  # [batches, tokens, parts * rank]
-    b = factors.b[lora.entries].transpose(1, 2)  # [batches, rank, width]
-    parts = zip(
-        torch.split(low, factors.rank, dim=2),
-        torch.split(b, list(factors.widths), dim=2),
-        strict=True,
-    )
-    delta = torch.cat([left @ right for left, right in parts], dim=2)
-    return (out.float() + delta.reshape(out.shape)).to(out.dtype)
+    return ops.add_low_rank(out, x, factors.a, factors.b, lora.entries)

@@ -5,6 +5,7 @@ from metrale_lab.ops.attention import paged_decode_attention, paged_prefill_atte
 from metrale_lab.ops.conv import causal_conv, causal_conv_step
 from metrale_lab.ops.delta import gated_delta, gated_delta_step
 from metrale_lab.ops.kv import write_kv
+from metrale_lab.ops.low_rank import add_low_rank
 from metrale_lab.ops.mlp import silu_mul
 from metrale_lab.ops.norm import gated_rms_norm, group_norm, rms_norm
 from metrale_lab.ops.philox import uniform
@@ -15,6 +16,7 @@ from metrale_lab.ops.state_space import state_space, state_space_step
 
 __all__ = [
     "NO_ID",
+    "add_low_rank",
     "causal_conv",
     "causal_conv_step",
     "gated_delta",

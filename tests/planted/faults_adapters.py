@@ -8,6 +8,7 @@ SLOTS = "metrale_lab/cache/adapters.py"
 MODEL, POOLS = "metrale_lab/engine/adapters.py", "metrale_lab/engine/lora_pools.py"
 LIFECYCLE, FORWARD = "metrale_lab/engine/lifecycle.py", "metrale_lab/engine/forward.py"
 DECODE, PREFILL = "metrale_lab/engine/decode_step.py", "metrale_lab/engine/prefill_step.py"
+LOW_RANK = "metrale_lab/ops/low_rank.py"
 LAYER, ADMISSION = "metrale_lab/layers/lora.py", "metrale_lab/scheduler/admission.py"
 LEASES, RETIRE = "metrale_lab/scheduler/leases.py", "metrale_lab/scheduler/retire.py"
 CONFIG, FOLDER = "metrale_lab/weights/peft_config.py", "metrale_lab/weights/peft_folder.py"
@@ -16,6 +17,7 @@ CHECK = "metrale_lab/trace/checker/adapters.py"
 CACHED = ("tests/cache/test_adapter_slots.py", "tests/cache/test_adapter_slots_machine.py")
 SERVED = ("tests/scheduler/test_adapters.py",)
 ORACLE = ("tests/engine/test_adapters.py",)
+FORMS = ("tests/ops/test_low_rank.py",)
 READ = ("tests/weights/test_peft_folder.py",)
 
 ADAPTER_FAULTS = (
@@ -136,15 +138,15 @@ ADAPTER_FAULTS = (
     Fault(
         "a larger rank leaves the parts of a joined product where they were",
         POOLS,
-        "    low[:entries, :, : old.rank] = old.a.view(entries, parts, old.rank, -1)\n",
-        "    assert low is not None\n    new.a[:entries, : old.a.shape[1]] = old.a\n",
+        "    low[:entries, :, :, : old.rank] = old.a.view(entries, width_in, -1, old.rank)\n",
+        "    assert low is not None\n    new.a[:entries, :, : old.a.shape[2]] = old.a\n",
         ORACLE,
     ),
     Fault(
         "a smaller adapter leaves the rest of a larger one in its slot",
         POOLS,
-        "        a, b = torch.zeros(pool.a.shape[1:]), torch.zeros(pool.b.shape[1:])\n",
-        "        a, b = pool.a[entry].clone(), pool.b[entry].clone()\n",
+        "[torch.zeros(one.shape[1:]) for one in pool.b]\n",
+        "[one[entry].clone() for one in pool.b]\n",
         ORACLE,
     ),
     Fault(
@@ -182,6 +184,34 @@ ADAPTER_FAULTS = (
         "entry_of(seq.acquired_adapter_slot)",
         "NO_ADAPTER",
         SERVED,
+    ),
+    Fault(
+        "one row of the base model takes the adapters from all rows",
+        LOW_RANK,
+        "entries.max()",
+        "entries.min()",
+        FORMS,
+    ),
+    Fault(
+        "each row reads the second factors of the first row's adapter",
+        LOW_RANK,
+        "    cells = (first * rank +",
+        "    cells = (first[0] * rank + 0 * first +",
+        FORMS,
+    ),
+    Fault(
+        "each part of a joined product gets the change of its first one",
+        LOW_RANK,
+        "        _weighted_sums(low[:, part * rank : (part + 1) * rank], one,",
+        "        _weighted_sums(low[:, 0 * part : rank], one,",
+        FORMS,
+    ),
+    Fault(
+        "a gathered row reads the entry after its own",
+        LOW_RANK,
+        "@ a[entries]  #",
+        "@ a[entries - 1]  #",
+        FORMS,
     ),
     Fault(
         "the last adapter of a joined product is left out",
