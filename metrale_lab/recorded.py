@@ -17,6 +17,7 @@ from metrale_lab.trace.recorder import RecordView
 from metrale_lab.trace.state import LabState
 from metrale_lab.trace.tables import Frames
 from metrale_lab.trace.tables.explanation import Explanation
+from metrale_lab.trace.texts import TokenTexts
 from metrale_lab.views.dashboard import Widgets
 from metrale_lab.views.moment import HeldRecorder
 from metrale_lab.views.plots import Plots
@@ -29,6 +30,11 @@ class Trace:
     """The record of a run, which no longer changes.
 
     Made by `lab.trace()` or `Trace.load(path)`. Tables and pictures are those of a lab.
+
+    Attributes
+    ----------
+    text_of : callable or None
+        Text of token ids that the prefix cache stored.
     """
 
     def __init__(
@@ -42,12 +48,12 @@ class Trace:
         self.attrs = dict(attrs)
         self.name = str(attrs.get("model", "trace"))
         self._laws = list(laws)
-        self._text_of = text_of
+        self.text_of = text_of
 
     @cached_property
     def frames(self) -> Frames:
         """The tables of the recorded run."""
-        return Frames(self.recorder, self.attrs, text_of=self._text_of)
+        return Frames(self.recorder, self.attrs, text_of=self.text_of)
 
     @cached_property
     def plots(self) -> Plots:
@@ -57,7 +63,7 @@ class Trace:
     @cached_property
     def widgets(self) -> Widgets:
         """The panels of a lab on the recorded run, with its time slider."""
-        return Widgets(RecordedLab(self, self._text_of), "recorded")
+        return Widgets(RecordedLab(self, self.text_of), "recorded")
 
     def state(self) -> LabState:
         """The engine after the last recorded tick."""
@@ -72,15 +78,20 @@ class Trace:
             If the events of that tick were overwritten.
         """
         step = integer("step", step, -1)
-        return Frames(self.recorder.view().until(step), self.attrs, text_of=self._text_of)
+        return Frames(self.recorder.view().until(step), self.attrs, text_of=self.text_of)
 
     def check(self) -> pd.DataFrame:
         """The laws as they were when the trace was taken."""
         return Explanation(self._laws, columns=["law", "holds", "detail"])
 
     def save(self, path: str | Path) -> Path:
-        """Write the events as a Parquet file, one row per event; plain pandas reads it."""
-        return store.save(checked_path("path", path), self.recorder.view(), self.attrs)
+        """Write the events as a Parquet file, one row per event; plain pandas reads it.
+
+        The text of every token that the prefix cache stored is in it.
+        """
+        texts = self.text_of if isinstance(self.text_of, TokenTexts) else None
+        whole = store.Saved(self.recorder.view(), self.attrs, self._laws, texts)
+        return store.save(checked_path("path", path), whole)
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
@@ -91,8 +102,8 @@ class Trace:
         ModelFormatError
             If the file is no trace of this package.
         """
-        view, attrs = store.load(checked_path("path", path))
-        return cls(view, attrs)
+        whole = store.load(checked_path("path", path))
+        return cls(whole.view, whole.attrs, whole.laws, whole.texts)
 
     def __repr__(self) -> str:
         state = self.recorder.state()

@@ -66,8 +66,12 @@ class Watched:
     def trace(self) -> Trace:
         """The recorded run so far, as something to keep, save and look at again."""
         from metrale_lab.recorded import Trace
+        from metrale_lab.trace.store import token_ids
+        from metrale_lab.trace.texts import TokenTexts
 
-        return Trace(self.recorder.view(), self._attributes(), self._check_laws(), self.text_of)
+        view, tokenizer = self.recorder.view(), self._tokenizer
+        texts = TokenTexts.of(tokenizer, token_ids(view)) or self.text_of
+        return Trace(view, self._attributes(), self._check_laws(), texts)
 
     def check(self) -> pd.DataFrame:
         """The laws of the engine now: columns `law`, `holds`, `detail`. Raises nothing."""

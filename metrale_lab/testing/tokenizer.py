@@ -20,6 +20,7 @@ class LetterTokenizer:
     """
 
     vocab_size = len(ALPHABET)
+    strips_first_space = False
 
     def __init__(self, eos_ids: Iterable[int] = ()) -> None:
         self.eos_ids = frozenset(eos_ids)
@@ -44,6 +45,10 @@ class LetterTokenizer:
     def token_text(self, token_id: int) -> str:
         """The letter of an id, "." past the alphabet."""
         return _letter(token_id)
+
+    def pieces(self, ids: Iterable[int]) -> dict[int, bytes]:
+        """The letter of each id."""
+        return {one: _letter(one).encode() for one in ids}
 
     def detokenizer(self) -> LetterDetokenizer:
         """A fresh stream of letters."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 from metrale_lab.arguments import shown
 from metrale_lab.errors import ModelFormatError, TraceIncomplete
 from metrale_lab.files import replacing, there
-from metrale_lab.trace.events import Event
+from metrale_lab.trace.events import Event, NodeAdded
 from metrale_lab.trace.fold import Stamped
 from metrale_lab.trace.recorder import RecordView, replayed
+from metrale_lab.trace.texts import TokenTexts
 
 FORMAT = 1
 _KEY = b"metrale_lab"
@@ -28,8 +29,24 @@ _TYPES: dict[Any, pa.DataType] = {
 EVENTS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
-def save(path: Path, view: RecordView, attrs: Mapping[str, Any]) -> Path:
-    """Write the events of a record, with the lab's description in the file's metadata.
+class Saved(NamedTuple):
+    """What a file holds; the columns are the view's events, the rest is in its metadata."""
+
+    view: RecordView
+    attrs: Mapping[str, Any]  # the lab's description
+    laws: Sequence[tuple[str, bool, str]] = ()  # as they were when the trace was taken
+    texts: TokenTexts | None = None
+
+
+def token_ids(view: RecordView) -> set[int]:
+    """Ids of all tokens that the prefix cache stored."""
+    known = [one.tokens for one in view.base.nodes.values()]
+    added = [one.event.tokens for one in view.stamped() if isinstance(one.event, NodeAdded)]
+    return {token for tokens in (*known, *added) for token in tokens}
+
+
+def save(path: Path, whole: Saved) -> Path:
+    """Write the events of a record, and what else there is.
 
     Raises
     ------
@@ -38,6 +55,7 @@ def save(path: Path, view: RecordView, attrs: Mapping[str, Any]) -> Path:
     WriteFailed
         If the system refuses; nothing half-written is left.
     """
+    view = whole.view
     if view.dropped:
         raise TraceIncomplete(view.dropped, view.state.seq_no, view.dropped)
     rows = [_row(one) for one in view.stamped()]
@@ -45,7 +63,9 @@ def save(path: Path, view: RecordView, attrs: Mapping[str, Any]) -> Path:
         "format": FORMAT,
         "num_blocks": view.state.num_blocks,
         "block_size": view.state.block_size,
-        "attrs": dict(attrs),
+        "attrs": dict(whole.attrs),
+        "laws": [[law, bool(holds), told] for law, holds, told in whole.laws],
+        "texts": None if whole.texts is None else whole.texts.as_json(),
     }
     schema = _schema().with_metadata({_KEY: json.dumps(header).encode()})
     table = pa.Table.from_pylist(rows, schema=schema)
@@ -54,8 +74,8 @@ def save(path: Path, view: RecordView, attrs: Mapping[str, Any]) -> Path:
     return path
 
 
-def load(path: Path) -> tuple[RecordView, dict[str, Any]]:
-    """Read a file that `save` wrote: the record, and the lab's description.
+def load(path: Path) -> Saved:
+    """Read a file that `save` wrote; earlier versions wrote no laws and texts.
 
     Raises
     ------
@@ -85,7 +105,9 @@ def load(path: Path) -> tuple[RecordView, dict[str, Any]]:
             header["block_size"],
             [(row["t_s"], row["tick"], _event(path, row)) for row in rows],
         )
-        return record, dict(header["attrs"])
+        laws = [(str(law), bool(holds), str(told)) for law, holds, told in header.get("laws", ())]
+        texts = TokenTexts.from_json(header.get("texts"))
+        return Saved(record, dict(header["attrs"]), laws, texts)
     except ModelFormatError:
         raise
     except Exception as error:  # any field may be missing, of another type, or out of its range

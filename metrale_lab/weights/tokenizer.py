@@ -38,6 +38,8 @@ class Tokenizer:
         Tokens that end a generation.
     special_ids : frozenset of int
         Control and unused tokens, which decode to nothing.
+    strips_first_space : bool
+        Whether a text leaves out the space that it would begin with.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class Tokenizer:
         chat_template: ChatTemplate | None = None,
     ) -> None:
         self._backend = backend
-        self._strip = strip_first_space
+        self.strips_first_space = strip_first_space
         self._chat_template = chat_template
         self.special_ids = frozenset(special_ids)
         self.eos_ids = frozenset(eos_ids)
@@ -89,7 +91,11 @@ class Tokenizer:
 
     def detokenizer(self) -> Detokenizer:
         """A fresh stream from ids to text, whole characters only, control tokens left out."""
-        return Detokenizer(self._spoken, self._strip)
+        return Detokenizer(self._spoken, self.strips_first_space)
+
+    def pieces(self, ids: Iterable[int]) -> dict[int, bytes]:
+        """UTF-8 that each of the ids adds to a text."""
+        return {one: self._spoken[one] for one in ids if 0 <= one < self.vocab_size}
 
     def token_text(self, token_id: int) -> str:
         """One token for display: control tokens in full, bytes of a cut character as U+FFFD."""

@@ -9,7 +9,7 @@ import pandas as pd
 from metrale_lab.cache import PrefixTree, SlotPool, SnapshotIndex
 from metrale_lab.trace import events as ev
 from metrale_lab.trace.recorder import Recorder
-from metrale_lab.trace.store import load, save
+from metrale_lab.trace.store import Saved, load, save
 from metrale_lab.trace.tables import Frames
 
 BS, SLOTS, PLACES, SLOT_BYTES = 4, 3, 2, 96
@@ -198,7 +198,7 @@ def test_a_record_shows_an_earlier_tick_and_survives_a_file(tmp_path):
     then, now = Frames(view.until(0)), Frames(view)
     assert then.slots()["state"].tolist() == ["held", "free", "free", "dummy"]
     assert now.slots()["state"].tolist() == ["free", "free", "free", "dummy"]
-    read, _ = load(save(tmp_path / "run.parquet", view, {}))
+    read = load(save(tmp_path / "run.parquet", Saved(view, {}))).view
     for name in ("slots", "slot_events", "prefix_nodes"):
         pd.testing.assert_frame_equal(getattr(Frames(read), name)(), getattr(now, name)())
     assert len(then.slot_events()) == 1

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from metrale_lab.errors import ModelFormatError, TraceIncomplete
 from metrale_lab.recorded import Trace
+from metrale_lab.testing import scripted_lab
 from metrale_lab.trace.recorder import Recorder
+from metrale_lab.trace.texts import TokenTexts
+from metrale_lab.views.plots.text import prefix_tree_text
+from metrale_lab.weights import Detokenizer, load_model
+from metrale_lab.weights.tiny import CHECKPOINT
 from tests.trace.story import told
 
 TABLES = ("blocks", "block_events", "prefix_nodes", "feed", "tokens", "requests", "steps")
@@ -22,6 +31,75 @@ def test_loaded_tables_equal_the_saved_ones(tmp_path: Path) -> None:
     for name in TABLES:
         pd.testing.assert_frame_equal(getattr(again.frames, name)(), getattr(trace.frames, name)())
     assert again.name == "story"
+
+
+def test_texts_and_laws_of_a_lab_are_in_its_file(tmp_path: Path) -> None:
+    """Of every table, also of an earlier tick, and of a file that a loaded trace wrote."""
+    with scripted_lab() as lab:
+        lab.generate(["onceuponatime", "onceuponaday"], max_tokens=6, progress=False)
+        lab.run_until_idle(timeout=60)
+        trace = lab.trace()
+    once = Trace.load(trace.save(tmp_path / "once.parquet"))
+    for again in (once, Trace.load(once.save(tmp_path / "twice.parquet"))):
+        for name in trace.frames.columns()["table"].unique():
+            ours, theirs = (getattr(one.frames, name)() for one in (again, trace))
+            pd.testing.assert_frame_equal(ours, theirs)
+        assert again.check().equals(trace.check())
+        then = [one.at(2).prefix_nodes()["text"] for one in (again, trace)]
+        pd.testing.assert_series_equal(*then)
+        shown = [prefix_tree_text(one.state(), one.text_of) for one in (again, trace)]
+        assert shown[0] == shown[1]
+    assert "once" in trace.frames.prefix_nodes()["text"].tolist()
+    assert len(trace.check()) > 10
+
+
+def test_a_file_without_texts_says_so(tmp_path: Path) -> None:
+    again = Trace.load(Trace(told().view(), {}).save(tmp_path / "run.parquet"))
+    assert again.frames.prefix_nodes()["text"].isna().all()
+    assert again.check().empty
+    meaning = again.frames.columns("prefix_nodes").set_index("name")["meaning"]["text"]
+    assert "NA: a file that has no texts" in meaning
+
+
+@pytest.mark.parametrize("texts", ["x", 3, [], {"pieces": 3}, {"pieces": {"a": "b"}}])
+def test_texts_that_are_none_are_refused(texts: object, tmp_path: Path) -> None:
+    path = Trace(told().view(), {}).save(tmp_path / "run.parquet")
+    table = pq.read_table(path)
+    header = json.loads(table.schema.metadata[b"metrale_lab"]) | {"texts": texts}
+    metadata = {b"metrale_lab": json.dumps(header).encode()}
+    pq.write_table(table.replace_schema_metadata(metadata), path)
+    with pytest.raises(ModelFormatError, match=r"run\.parquet"):
+        Trace.load(path)
+
+
+IDS = st.lists(st.integers(0, 48), max_size=12)
+PIECES = st.dictionaries(st.integers(0, 48), st.binary(max_size=3), max_size=49)
+
+
+@given(PIECES, IDS, st.booleans())
+def test_token_texts_decode_as_the_stream_does(
+    pieces: dict[int, bytes], ids: list[int], strips: bool
+) -> None:
+    stream = Detokenizer([pieces.get(one, b"") for one in range(49)], strips)
+    streamed = "".join(map(stream.push, ids)) + stream.flush()
+    written = json.loads(json.dumps(TokenTexts(pieces, strips).as_json()))
+    texts = TokenTexts.from_json(written)
+    assert texts is not None
+    assert texts(ids) == streamed
+
+
+def test_token_texts_are_those_of_the_tokenizer() -> None:
+    tokenizer = load_model(CHECKPOINT).tokenizer
+    ids = tokenizer.encode("The cat said: \u00bffünf \u2603? <|im_end|>")
+    texts = TokenTexts.of(tokenizer, {*ids, 10**6})
+    assert texts is not None
+    for begin in range(len(ids)):
+        for end in range(begin, len(ids)):
+            assert texts(ids[begin:end]) == tokenizer.decode(ids[begin:end])
+    plain = TokenTexts.of(None, ids)
+    assert plain is not None
+    assert plain(ids) == " ".join(map(str, ids))
+    assert TokenTexts.of(object(), ids) is None
 
 
 def test_plain_pandas_reads_it(tmp_path: Path) -> None:

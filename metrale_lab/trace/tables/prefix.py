@@ -51,7 +51,7 @@ PREFIX_NODES = Table(
         Column("last_access_s", "Float64", "s", "last use, since the lab started"),
         Column("children", "Int64", "nodes", "nodes right after it"),
         Column("snapshot", "Int64", "", "state snapshot at its end, NA when none"),
-        Column("text", "string", "", "text of its block's tokens"),
+        Column("text", "string", "", "text of its block's tokens, NA: a file that has no texts"),
     ),
     _prefix_nodes,
 )
