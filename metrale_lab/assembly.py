@@ -20,7 +20,7 @@ from metrale_lab.engine import Model
 from metrale_lab.engine.adapters import TransformerAdapters
 from metrale_lab.engine.build import build_model
 from metrale_lab.engine.settings import EngineSettings
-from metrale_lab.errors import AdapterError, InvalidConfig, ModelNotFound
+from metrale_lab.errors import AdapterError, InvalidConfig, ModelNotFound, PoolsTooLarge
 from metrale_lab.layers.memory import BUFFERS
 from metrale_lab.scheduler.settings import SchedulerSettings
 from metrale_lab.trace.events import Observer
@@ -183,9 +183,10 @@ def _check_fits(asked: dict[str, int], free: int) -> None:
     total = sum(asked.values())
     if total > free:
         most = max(asked, key=lambda name: asked[name])
-        raise InvalidConfig(
+        raise PoolsTooLarge(
             f"{most}: the pools would take {total / 2**30:.3g} GiB, of which this one "
-            f"{asked[most] / 2**30:.3g} GiB; {free / 2**30:.3g} GiB are free. Lower it."
+            f"{asked[most] / 2**30:.3g} GiB; {free / 2**30:.3g} GiB are free.",
+            "Lower it.",
         )
 
 

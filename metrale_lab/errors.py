@@ -15,15 +15,36 @@ class MetraleError(Exception):
     """Base of all errors of this package."""
 
 
+class Advised(MetraleError):
+    """An error that is met in several places, each with its own means against it.
+
+    Attributes
+    ----------
+    fault, advice : str
+        What was asked and what there is; what to do about it in Python.
+    """
+
+    def __init__(self, fault: str, advice: str) -> None:
+        self.fault, self.advice = fault, advice
+        super().__init__(f"{fault} {advice}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.fault, self.advice)
+
+
 class InvalidConfig(MetraleError, ValueError):
     """A configuration field is unknown or out of range."""
+
+
+class PoolsTooLarge(Advised, InvalidConfig):
+    """The memory pools would take more than is free."""
 
 
 class InvalidRequest(MetraleError, ValueError):
     """A request has an argument that no engine could serve."""
 
 
-class PromptTooLong(InvalidRequest):
+class PromptTooLong(Advised, InvalidRequest):
     """A prompt leaves no room for a single output token."""
 
 
@@ -43,7 +64,7 @@ class WriteFailed(MetraleError, OSError):
     """A file could not be written; what was there before is still there."""
 
 
-class KvCacheExhausted(MetraleError):
+class KvCacheExhausted(Advised):
     """The block pool has too few blocks, counting what could be evicted.
 
     Attributes
@@ -55,13 +76,12 @@ class KvCacheExhausted(MetraleError):
     def __init__(self, needed: int, free: int, total: int, hint: str = "") -> None:
         self.needed, self.free, self.total = needed, free, total
         advice = hint or "Raise num_blocks, lower max_tokens, or send fewer requests at once."
-        super().__init__(
-            f"KV cache exhausted: {counted(needed, 'block')} "
-            f"needed, {free} free of {total}. {advice}"
-        )
+        blocks = counted(needed, "block")
+        fault = f"KV cache exhausted: {blocks} needed, {free} free of {total}."
+        super().__init__(fault, advice)
 
-    def __reduce__(self) -> tuple[type[KvCacheExhausted], tuple[int, int, int]]:
-        return type(self), (self.needed, self.free, self.total)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.needed, self.free, self.total, self.advice)
 
 
 class SlotPoolExhausted(MetraleError):
@@ -120,6 +140,10 @@ class DeviceFault(MetraleError, RuntimeError):
 
 class AdapterError(MetraleError):
     """A LoRA adapter is unknown, malformed, or does not fit the model."""
+
+
+class AdapterNotLoaded(Advised, AdapterError):
+    """No adapter is loaded under the name that was asked for."""
 
 
 class ThreadNotBound(MetraleError, RuntimeError):

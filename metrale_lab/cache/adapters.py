@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from metrale_lab.arguments import shown, text
-from metrale_lab.errors import AdapterError
+from metrale_lab.errors import AdapterError, AdapterNotLoaded
 from metrale_lab.trace.events import NONE, AdapterEvent, Observer, unobserved
 
 FIRST_SLOTS = 4  # the pool doubles from there
@@ -80,8 +80,9 @@ class AdapterSlots:
             if one.state == "loaded" and one.name == name:
                 return one
         there = ", ".join(map(shown, self.names)) or "none"
-        raise AdapterError(
-            f"adapter {shown(name)} is not loaded. Loaded are: {there}. Call load_adapter() first."
+        raise AdapterNotLoaded(
+            f"adapter {shown(name)} is not loaded. Loaded are: {there}.",
+            "Call load_adapter() first.",
         )
 
     def resolve(self, slot: int) -> int:

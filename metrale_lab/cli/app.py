@@ -12,6 +12,7 @@ import typer
 from metrale_lab.cli import doctor as doctor_command
 from metrale_lab.cli import notebooks as notebooks_command
 from metrale_lab.cli import run as run_command
+from metrale_lab.cli.advice import told
 from metrale_lab.errors import MetraleError
 
 app = typer.Typer(
@@ -80,7 +81,7 @@ def main() -> None:
     except MetraleError as error:
         if debug:
             raise
-        print(f"metrale-lab: {error}", file=sys.stderr)
+        print(f"metrale-lab: {told(error)}", file=sys.stderr)
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

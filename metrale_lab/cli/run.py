@@ -13,9 +13,12 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from metrale_lab.arguments import shown, wait_s
+from metrale_lab.arguments import shown, text, wait_s
+from metrale_lab.cli.advice import told
 from metrale_lab.errors import InvalidRequest, MetraleError
 from metrale_lab.files import replacing, there
+
+PYTHON_ONLY = ("processors",)  # arguments of `submit` that JSON cannot give
 
 
 def run(
@@ -35,7 +38,7 @@ def run(
     from metrale_lab import Lab
 
     lines = _read(prompts)
-    with Lab(model, adapters=tuple(adapter or ())) as lab:
+    with Lab(model, adapters=_adapters(adapter or [])) as lab:
         results = _serve(lab, lines, realtime)
     if out is None:
         _write(results, sys.stdout)
@@ -46,16 +49,28 @@ def run(
         raise typer.Exit(1)
 
 
+def _adapters(options: list[str]) -> tuple[tuple[str, str], ...]:
+    pairs: dict[str, str] = {}
+    for option in options:
+        name, _, path = option.partition("=")
+        if not name or not path or name in pairs:
+            raise InvalidRequest(
+                f"--adapter {shown(option)}: NAME=PATH is expected, and each NAME once."
+            )
+        pairs[text("--adapter NAME", name)] = path
+    return tuple(pairs.items())
+
+
 def _read(prompts: str) -> list[dict[str, Any]]:
     if prompts != "-" and not there(Path(prompts).is_file):
         named = shown(prompts, 300)
         raise InvalidRequest(f"{named}: no such file. Give a JSON Lines file, or - for input.")
     try:
-        text = sys.stdin.read() if prompts == "-" else Path(prompts).read_text(encoding="utf-8")
+        content = sys.stdin.read() if prompts == "-" else Path(prompts).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"{prompts}: cannot be read as UTF-8 text: {error}.") from None
     lines: list[dict[str, Any]] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(content.splitlines(), start=1):
         if not line.strip():
             continue
         try:
@@ -98,7 +113,7 @@ def _submit(lab: Any, arguments: dict[str, Any]) -> Any:
 
 def _known(arguments: dict[str, Any], submit: Callable[..., Any]) -> dict[str, Any]:
     """The arguments, if `submit` takes each of them."""
-    known = signature(submit).parameters
+    known = [name for name in signature(submit).parameters if name not in PYTHON_ONLY]
     for name in arguments:
         if name not in known:
             raise InvalidRequest(
@@ -111,9 +126,9 @@ def _known(arguments: dict[str, Any], submit: Callable[..., Any]) -> dict[str, A
 def _result(line: dict[str, Any], number: int, answer: Any) -> dict[str, Any]:
     named = {"id": line.get("id", number)}
     if isinstance(answer, Exception):
-        return named | {"finish_reason": "error", "error": str(answer)}
+        return named | {"finish_reason": "error", "error": told(answer)}
     fields = dataclasses.asdict(answer.result())
-    fields["error"] = None if fields["error"] is None else str(fields["error"])
+    fields["error"] = None if fields["error"] is None else told(fields["error"])
     return named | fields
 
 

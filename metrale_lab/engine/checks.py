@@ -54,8 +54,8 @@ def check_room(seq: SequenceState, tokens: int, max_seq_len: int) -> None:
     if seq.seq_len + tokens > max_seq_len:
         raise PromptTooLong(
             f"{counted(tokens, 'more token')} after {seq.seq_len}: "
-            f"sequence {seq.id} may hold {max_seq_len}. "
-            "Raise max_seq_len, or give fewer tokens."
+            f"sequence {seq.id} may hold {max_seq_len}.",
+            "Raise max_seq_len, or give fewer tokens.",
         )
 
 

@@ -102,9 +102,9 @@ class RequestSpec:
         length = len(self.token_ids)
         if length >= max_seq_len:
             raise PromptTooLong(
-                f"the prompt has {counted(length, 'token')}, max_seq_len "
-                f"is {max_seq_len} with at least one "
-                "output token. Shorten the prompt or raise max_seq_len."
+                f"the prompt has {counted(length, 'token')}, and a sequence at most {max_seq_len} "
+                "with at least one output token.",
+                "Shorten the prompt or raise max_seq_len.",
             )
         needed = -(-(length + min(self.max_tokens, 2) - 1) // block_size)
         if num_blocks and needed > num_blocks:
