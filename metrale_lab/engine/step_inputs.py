@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,13 +85,18 @@ class StepInputs:
         An exception inside uploads nothing.
         """
         staging = self._free_staging()
+        enqueued = False
         try:
             yield staging
+            stream.enqueue(_copy(staging.memory.storage, self._buffer))
+            enqueued = True
+            stream.record(staging.event, takes_fault=False)
         except BaseException:
+            if enqueued:
+                with suppress(Exception):  # the first failure is the one to tell
+                    stream.synchronize()  # no event says when the device has read it
             self._stagings.appendleft(staging)
             raise
-        stream.enqueue(_copy(staging.memory.storage, self._buffer))
-        stream.record(staging.event, takes_fault=False)
         self._stagings.append(staging)
         self.newest = staging
 

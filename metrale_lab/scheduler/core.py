@@ -211,10 +211,19 @@ class Scheduler:
             self._stats.progress |= self._admission.resume()
 
     def _end(self) -> None:
+        if self.idle:
+            self._wait_for_device()
         reserved = self.router.reserved_in_flight
         self._emit(self._stats.ended(self.step, self.rows, self.pool, reserved))
         self.step += 1
         self._retire.hand_out()
+
+    def _wait_for_device(self) -> None:
+        """Nobody is left to hear what failed there, and the next request must not."""
+        try:
+            self.model.default_stream.synchronize()
+        except Exception as error:
+            self.faults.add("after the last request", error)
 
     # --- between ticks, on the engine's thread
 

@@ -148,7 +148,7 @@ class DecodeLane:
             return
         with self._stats.time("commit_s"):
             for number in sorted(flight.discarded):
-                self._router.rollback(flight.ticket, flight.seqs[number])
+                self._roll_back(flight, number)
             dropped = self._apply(flight, outcome)
             self._tell_settled(flight, outcome, dropped)
             if ahead is not None:
@@ -177,6 +177,13 @@ class DecodeLane:
             except Exception as error:
                 self._fail([row], "picking a token", error)
         return dropped
+
+    def _roll_back(self, flight: Flight, number: int) -> None:
+        """Give back what was reserved for a row that over-ran, at the latest with its sequence."""
+        try:
+            self._router.rollback(flight.ticket, flight.seqs[number])
+        except Exception as error:
+            self._faults.add("rolling back a step", error)
 
     def _validate(self, flight: Flight, ahead: Flight, outcome: Outcome) -> None:
         """Give the step ahead its inputs, now that they are output; mark the rows that over-ran."""

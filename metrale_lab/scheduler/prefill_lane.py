@@ -96,8 +96,8 @@ class PrefillLane:
     def _chunk(self, row: Row, start: int, size: int) -> Logits | None:
         """Prefill some tokens; None when room had to be made first, or the row failed."""
         self._stats.progress = True
-        self._model.poll_innerq()
         try:
+            self._model.poll_innerq()
             with self._stats.time("wait_s"):
                 logits = self._model.prefill(row.history[start : start + size], row.sequence)
         except KvCacheExhausted as error:

@@ -162,7 +162,10 @@ class Router(ABC):
         ids: Sequence[int] = () if error is not None else slot.ids(launched.plan.rows)
         self._ring.give_back(slot)
         if launched.plan.fed:
-            self._model.fed_step_settled()
+            try:
+                self._model.fed_step_settled()
+            except Exception as failure:
+                error = error or failure
         return launched.outcome(ids, error, await_s, polls=polls, blocked=blocked, times=times)
 
 

@@ -159,8 +159,8 @@ SCHEDULER_FAULTS = (
     Fault(
         "the model is not told that a fed step settled",
         ROUTER,
-        "        if launched.plan.fed:\n            self._model.fed_step_settled()\n",
-        "",
+        "                self._model.fed_step_settled()\n            except",
+        "                pass\n            except",
         ROUTING,
     ),
     Fault(
