@@ -164,7 +164,7 @@ def test_a_lab_that_cannot_be_built_leaves_nothing(
         assert labs() == []
     left = [one for one in set(threading.enumerate()) - threads if "metrale" in one.name]
     for one in left:
-        one.join(10)
+        one.join(60)
     assert not any(one.is_alive() for one in left)
 
 

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -236,11 +235,10 @@ def test_nothing_of_a_closed_lab_stays(folder: Path) -> None:
     del lab
     gc.collect()
     assert model() is None
-    for _ in range(100):
-        if set(threading.enumerate()) <= threads:
-            break
-        time.sleep(0.05)
-    assert set(threading.enumerate()) <= threads
+    left = set(threading.enumerate()) - threads
+    for one in left:
+        one.join(60)
+    assert not any(one.is_alive() for one in left)
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_a_lab_whose_adapter_cannot_be_loaded_does_not_open(llama: Bench, tmp_pa
     with pytest.raises(AdapterError, match="no such folder"):
         Lab(llama.base, adapters=(("a", tmp_path / "nowhere"),), **SMALL)
     with scripted_lab(adapters=("a",)) as lab:  # another lab opens as before
-        assert lab.submit("abc", adapter="a").result(10).finish_reason == "length"
+        assert lab.submit("abc", adapter="a").result(60).finish_reason == "length"
 
 
 def test_a_model_without_adapters_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-START_WITHIN_S = 60
+START_WITHIN_S = 120
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -29,7 +29,7 @@ while not pathlib.Path(GO_FILE).exists() and time.monotonic() < until:
 print("mine after")
 """
 SHOTS = os.environ.get("METRALE_SHOTS")
-TIMEOUT_MS = 30_000
+TIMEOUT_MS = 60_000
 
 
 class LabPage:

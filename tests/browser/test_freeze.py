@@ -96,8 +96,14 @@ def test_a_page_sends_nothing_while_a_lab_closes(open_notebook: Open) -> None:
     assert one.faults == []
 
 
+RUN_AND_CLOSE = """
+while lab.recorder.state().step < 25: time.sleep(0.01)
+lab.close()
+"""
+
+
 def test_thaw_shows_the_recorded_run_after_close(open_notebook: Open) -> None:
-    cells = "panel = lab.widgets.dashboard()\npanel", "time.sleep(2)\nlab.close()", "panel.thaw()"
+    cells = "panel = lab.widgets.dashboard()\npanel", RUN_AND_CLOSE, "panel.thaw()"
     goto = "panel.goto(step=12)\npanel.to_html('run.html')"
     one = open_notebook(SETUP, *cells, goto)
     for cell in range(4):

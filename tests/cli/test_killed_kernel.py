@@ -23,8 +23,8 @@ lab = scripted_lab(num_blocks=256, max_seq_len=1000)
 requests = [lab.submit("abcd", max_tokens=900, ignore_eos=True) for _ in range(3)]
 next(iter(requests[0]))
 """
+SLOW_START = START.replace("requests = ", "lab.pace(5)\nrequests = ")
 KILL = """
-lab.pace(5)
 threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
 requests[2].result()
 """
@@ -80,7 +80,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 def test_a_killed_kernel_is_told_in_one_line_and_the_next_starts_clean(place: Place) -> None:
     names = [
-        place.notebook("a_killed.ipynb", START, KILL, "print('never')"),
+        place.notebook("a_killed.ipynb", SLOW_START, KILL, "print('never')"),
         place.notebook("b_whole.ipynb", START, FINISH),
     ]
     done = place.run(*names, "--artifacts", "left")

@@ -244,7 +244,7 @@ def test_a_forgotten_stream_ends_its_thread(device):
     thread = stream._worker.thread
     del stream
     gc.collect()
-    thread.join(timeout=30)
+    thread.join(timeout=60)
     assert not thread.is_alive()
 
 

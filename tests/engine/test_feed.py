@@ -136,7 +136,7 @@ def stall(model: TransformerModel, go: threading.Event) -> None:
     """The device does nothing more until `go` is set."""
 
     def wait() -> None:
-        assert go.wait(30)
+        assert go.wait(60)
 
     model.default_stream.enqueue(wait)
 

@@ -22,7 +22,7 @@ from metrale_lab.scheduler.requests import RequestSpec
 from metrale_lab.scheduler.thread import EngineThread
 from tests.harness import World
 
-PATIENCE = 30
+PATIENCE = 60
 
 
 class Live(World):

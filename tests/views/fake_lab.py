@@ -157,6 +157,6 @@ class FakeLab:
     def close(self) -> None:
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join(5)
+            self._thread.join(60)
         self.closed = True
         self.widgets.close()

@@ -241,5 +241,5 @@ def test_the_worker_runs_jobs_in_order_and_ends() -> None:
     for number in range(50):
         worker.put(lambda number=number: seen.append(number))  # type: ignore[misc]
     worker.put(done.set)
-    assert done.wait(10)
+    assert done.wait(60)
     assert seen == list(range(50))

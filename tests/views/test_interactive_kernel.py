@@ -73,9 +73,20 @@ def test_hello_and_goodbye_start_and_end_the_feed(kernel: FrontEnd) -> None:
     assert kernel.printed("print(PUMP.alive)") == "True\n"
 
 
+BLOCKING = """
+import time
+sent, send = [], lab.widgets._feed._send
+lab.widgets._feed._send = lambda header, buffers: (sent.append(header), send(header, buffers))
+until = time.monotonic() + 60
+while len(sent) < 5 and time.monotonic() < until: lab.tick(); time.sleep(0.02)
+lab.widgets._feed._send = send
+del send
+"""
+
+
 def test_frames_come_while_a_cell_blocks(kernel: FrontEnd) -> None:
     kernel.run("lab.widgets.memory()")
-    messages = kernel.run("import time\nfor _ in range(20): lab.tick(); time.sleep(0.05)")
+    messages = kernel.run(BLOCKING)
     frames = [
         one["data"]["content"]
         for one in of_kind(messages, "comm_msg")
