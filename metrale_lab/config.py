@@ -67,8 +67,8 @@ class LabConfig:
         Events kept; older ones are overwritten and counted. Of ended requests one in ten events
         is remembered, at most 10,000.
     deterministic : bool
-        Fix threads (one), kernel path and block count, let no clock decide, and no row of a decode
-        step change another's scores in their last bits.
+        Fix threads (one), kernel path and block count, let no clock decide, and no request that
+        runs beside another change its scores in their last bits.
     threads : int or None
         Threads of the CPU's matrix products. None: all cores.
     seed : int

@@ -55,17 +55,23 @@ class PrefillLane:
         self._settle, self._retire = settle, retire
         self._stats, self._faults, self._emit = stats, faults, emit
         self._budget = settings.max_prefill_tokens or UNLIMITED
+        self._whole_chunks = settings.deterministic
 
     def run(self) -> None:
         """One tick's worth of prompt tokens."""
         for row in sorted(self._rows.prefilling, key=lambda one: -one.spec.priority):
             self._advance(row)
-        while self._left and (fresh := self._admit()) is not None:
+        while self._left and not self._waiting and (fresh := self._admit()) is not None:
             self._advance(fresh)
 
     @property
     def _left(self) -> int:
         return self._budget - self._stats.prefill_tokens
+
+    @property
+    def _waiting(self) -> bool:
+        """Whether a prompt is left for the next tick: whoever comes after it may yet reuse it."""
+        return any(not row.finished for row in self._rows.prefilling)
 
     def _admit(self) -> Row | None:
         with self._stats.time("plan_s"):
@@ -83,7 +89,7 @@ class PrefillLane:
         logits = None
         while row in self._rows.prefilling and not row.finished:
             start, end = row.sequence.seq_len, len(row.history)
-            size = min(self._left, end - start)
+            size = self._next_chunk(end - start)
             if start < end and size <= 0:
                 return
             if size:
@@ -92,6 +98,15 @@ class PrefillLane:
                     continue
             if start + size == end:
                 self._complete(row, logits)
+
+    def _next_chunk(self, missing: int) -> int:
+        """Tokens that this tick may still take of those that a row is missing.
+
+        A deterministic engine cuts a prompt where it would cut it alone: what others left of the
+        tick's budget moves no border, since that could change the last bits of its scores.
+        """
+        size = min(self._left, missing)
+        return 0 if self._whole_chunks and size < min(self._budget, missing) else size
 
     def _chunk(self, row: Row, start: int, size: int) -> Logits | None:
         """Prefill some tokens; None when room had to be made first, or the row failed."""

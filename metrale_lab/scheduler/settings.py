@@ -25,8 +25,8 @@ class SchedulerSettings:
     seed : int
         Seed that a request without its own gets its draws from.
     deterministic : bool
-        Wait for the device without polling first, so that no clock shows in the record. A request's
-        own timeout still counts.
+        Wait for the device without polling first, so that no clock shows in the record, and cut
+        prompts where they would be cut alone. A request's own timeout still counts.
     model_name : str
         Name used in messages.
     max_polls : int or None

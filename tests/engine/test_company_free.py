@@ -71,3 +71,20 @@ def test_a_deterministic_lab_asks_for_it_and_takes_one_thread(tmp_path: Path) ->
             assert lab.config.threads == (1 if deterministic else torch.get_num_threads())
     with Lab(folder, threads=3, **sizes) as lab:
         assert lab.config.threads == 3
+
+
+@pytest.mark.parametrize("architecture", ["llama", *HYBRIDS])
+def test_a_deterministic_lab_scores_a_long_prompt_alone_and_in_company_alike(
+    tmp_path: Path, architecture: str
+) -> None:
+    folder = make_folder(tmp_path / architecture, architecture)
+    options: dict[str, Any] = {"num_blocks": 120, "max_prefill_tokens": 48, "prefix_cache": False}
+    prompts = [prompt(length, row) for row, length in enumerate(LENGTHS)]
+    asked: dict[str, Any] = {"max_tokens": 6, "ignore_eos": True, "logprobs": 2}
+    with Lab(folder, deterministic=True, max_seq_len=256, **options) as lab:
+        alone = [lab.submit(token_ids=one, **asked).result(timeout=60) for one in prompts]
+        with lab.paused():
+            together = [lab.submit(token_ids=one, **asked) for one in prompts]
+        crowded = [one.result(timeout=60) for one in together]
+    assert [one.token_ids for one in crowded] == [one.token_ids for one in alone]
+    assert [one.logprobs for one in crowded] == [one.logprobs for one in alone]

@@ -34,6 +34,7 @@ class World:
         admit_watermark: int | None = None,
         max_prefill_tokens: int = 0,
         seed: int = 0,
+        deterministic: bool = False,
         adapters: tuple[str, ...] | dict[str, str] = (),
         **model: Any,
     ) -> None:
@@ -52,6 +53,7 @@ class World:
             admit_watermark=admit_watermark,
             max_prefill_tokens=max_prefill_tokens,
             seed=seed,
+            deterministic=deterministic,
         )
         self.tokenizer = LetterTokenizer(eos) if tokenizer else None
         self.scheduler = Scheduler(self.model, settings, self._hear, self.tokenizer)

@@ -140,6 +140,38 @@ def test_prompts_are_cut_to_the_budget_and_only_what_starts_is_admitted():
     assert all(tick.prefill_tokens <= 6 for tick in world.told(ev.TickEnded))
 
 
+@pytest.mark.parametrize("router", ["sync", "async"])
+def test_a_deterministic_engine_cuts_a_prompt_in_company_where_it_would_cut_it_alone(router):
+    same = {"router": router, "max_prefill_tokens": 6, "max_seq_len": 64, "deterministic": True}
+    prompts = [range(start, start + length) for start, length in ((0, 10), (20, 3), (30, 14))]
+    prompts += [range(30, 44), range(50, 52)]
+    crowd = World(**same)
+    for prompt in prompts:
+        crowd.submit(*prompt, max_tokens=3)
+    crowd.finish()
+    chunks = {
+        number: [
+            (one.start, one.tokens)
+            for one in crowd.told(ev.RequestPrefilled)
+            if one.request_id == number
+        ]
+        for number in range(len(prompts))
+    }
+    assert chunks == {
+        0: [(0, 6), (6, 4)],
+        1: [(0, 3)],
+        2: [(0, 6), (6, 6), (12, 2)],
+        3: [(12, 2)],  # looked up after the one before it, which left nothing but this
+        4: [(0, 2)],
+    }
+    for number in (0, 1, 2, 4):
+        alone = World(**same)
+        alone.submit(*prompts[number], max_tokens=3)
+        alone.finish()
+        cut = [(one.start, one.tokens) for one in alone.told(ev.RequestPrefilled)]
+        assert cut == chunks[number]
+
+
 def test_chunks_are_cut_after_the_cached_part_is_known():
     world = World(max_prefill_tokens=6, num_blocks=64, max_seq_len=128)
     world.submit(*range(40), max_tokens=1)
