@@ -314,4 +314,11 @@ ADAPTER_FAULTS = (
         "",
         SERVED,
     ),
+    Fault(
+        "an adapter of another model is written as far as it fits",
+        POOLS,
+        "            if changed != there:\n",
+        "            if there is None:\n",
+        ORACLE,
+    ),
 )
