@@ -43,6 +43,20 @@ ROUTING = ("tests/scheduler/test_routers.py",)
 
 SCHEDULER_FAULTS = (
     Fault(
+        "company moves the borders of a prompt's chunks in a deterministic engine",
+        PREFILL,
+        "        return 0 if self._whole_chunks and size < min(self._budget, missing) else size",
+        "        return size",
+        ADMITTING,
+    ),
+    Fault(
+        "a request is looked up before the prompt that waits ahead of it is in the cache",
+        PREFILL,
+        "while self._left and not self._waiting and",
+        "while self._left and",
+        ADMITTING,
+    ),
+    Fault(
         "a discarded row keeps its reserved block",
         ROUTERS,
         "        if blocks:\n            self._model.release_decode_blocks(seq, blocks)\n",
