@@ -54,7 +54,8 @@ class LabConfig:
     prefix_cache : bool
         Whether finished and prefilled blocks are kept for reuse.
     poison : bool
-        Fill fresh blocks with NaN bit patterns instead of zeros, to find reads of unwritten cells.
+        Fill fresh blocks with NaN bit patterns instead of zeros, and freed ones too, to find reads
+        of cells that were not written or are somebody else's by now.
     innerq : int
         Calibration target in tokens of the compressed KV cache; 0 = off.
     adapters : tuple of (str, str)

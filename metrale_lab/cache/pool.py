@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import nan
 
 from metrale_lab.errors import InvalidConfig, KvCacheExhausted
@@ -21,13 +22,20 @@ class BlockPool:
         Usable blocks; the engine's dummy block lies outside and is not counted.
     emit : Observer
         Gets a `BlockEvent` per change, after it.
+    freed : callable, optional
+        Called with each block that became free, after that. It may not raise.
     """
 
-    def __init__(self, num_blocks: int, emit: Observer = unobserved) -> None:
+    def __init__(
+        self,
+        num_blocks: int,
+        emit: Observer = unobserved,
+        freed: Callable[[int], None] | None = None,
+    ) -> None:
         if num_blocks < 1:
             raise InvalidConfig(f"num_blocks={num_blocks}: a pool needs at least 1 block.")
         self.total = num_blocks
-        self._emit = emit
+        self._emit, self._freed = emit, freed
         self._ref_counts = [0] * num_blocks
         self.reset()
 
@@ -87,6 +95,7 @@ class BlockPool:
         """Drop a reference; whether the block became free. AssertionError when it already was."""
         freed = self._drop(block, holder, cause)
         self._report("free" if freed else "release", block, holder, cause, for_sequence, node)
+        self._pass_on(block, freed)
         return freed
 
     def evict(
@@ -95,6 +104,7 @@ class BlockPool:
         """Drop the cache's reference: its node was removed. Whether the block became free."""
         freed = self._drop(block, CACHE_OWNER, cause)
         self._report("evict", block, CACHE_OWNER, cause, for_sequence, node, idle_ms)
+        self._pass_on(block, freed)
         return freed
 
     def _drop(self, block: int, holder: int, cause: str) -> bool:
@@ -107,6 +117,10 @@ class BlockPool:
         if count == 1:
             self._free.append(block)
         return count == 1
+
+    def _pass_on(self, block: int, freed: bool) -> None:
+        if freed and self._freed is not None:
+            self._freed(block)
 
     def _checked(self, block: int) -> int:
         if not 0 <= block < self.total:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 from metrale_lab.arguments import instance
 from metrale_lab.cache.adapters import AdapterSlots
@@ -48,7 +49,7 @@ class TransformerCore:
         self.vocab_size = loaded.spec.vocab_size
         self.max_seq_len = settings.max_seq_len
         self.block_size = settings.block_size
-        self.pool = BlockPool(settings.num_blocks, emit)
+        self.pool = BlockPool(settings.num_blocks, emit, self._on_freed)
         self.tree = PrefixTree(settings.block_size, emit) if settings.prefix_cache else None
         self.allocator = BlockAllocator(self.pool, self.tree, emit)
         self.adapters = AdapterSlots(emit)
@@ -175,6 +176,11 @@ class TransformerCore:
             if len(self.snapshots):  # of blocks that were evicted and are computed again
                 nodes = self.tree.peek(tokens, seq.adapter_id).nodes
                 self.snapshots.link(tokens, nodes, seq.adapter_id)
+
+    def _on_freed(self, block: int) -> None:
+        """Nobody holds the block any more; a launched step may still read what it held."""
+        with suppress(Exception):  # poison finds faults, and may not be one in the midst of a free
+            self.steps.pools.enqueue_end(block, self._last_stream)
 
     def _advance(self, seq: SequenceState, tokens: list[int]) -> None:
         """The tokens are written: the host's tokens and length change together."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -40,6 +41,7 @@ class KvPools:
         self.k = zeros(shape, settings.kv_dtype, device)
         self.v = zeros(shape, settings.kv_dtype, device)
         self._sides = (as_bits(self.k), as_bits(self.v))
+        self._poison = settings.poison
         self._fresh = -1 if settings.poison else 0  # all bits set is NaN in every float format
         self.block_bytes = 2 * self.k[:, 0].numel() * self.k.element_size()
         if settings.poison:
@@ -48,13 +50,21 @@ class KvPools:
 
     def enqueue_fill(self, block: int, stream: Stream) -> None:
         """Overwrite what an earlier owner left in `block`, in stream order."""
+        stream.enqueue(self._filling(block))
+
+    def enqueue_end(self, block: int, stream: Stream) -> None:
+        """Poison what the last owner left, if asked to, in stream order."""
+        if self._poison:
+            stream.enqueue(self._filling(block))
+
+    def _filling(self, block: int) -> Callable[[], None]:
         sides, value = self._sides, self._fresh
 
         def fill() -> None:
             for side in sides:
                 side[:, block] = value
 
-        stream.enqueue(fill)
+        return fill
 
 
 def as_bits(pool: Tensor) -> Any:

@@ -30,7 +30,7 @@ class EngineSettings:
     prefix_cache : bool
         Whether written blocks are kept for reuse.
     poison : bool
-        Fill fresh blocks with NaN instead of zeros.
+        Fill fresh blocks with NaN instead of zeros, and freed ones too.
     capture : bool
         Whether steps are captured and replayed; False runs each of their operations from Python.
     company_free : bool

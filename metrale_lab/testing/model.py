@@ -16,7 +16,8 @@ from metrale_lab.engine.settings import EngineSettings
 from metrale_lab.errors import AdapterError
 from metrale_lab.testing.adapters import by_name, scripted_adapter
 from metrale_lab.testing.device import ScriptedDevice
-from metrale_lab.testing.network import TagNetwork, TagSteps
+from metrale_lab.testing.network import TagNetwork
+from metrale_lab.testing.steps import TagSteps
 from metrale_lab.testing.tokenizer import LetterTokenizer
 from metrale_lab.trace.events import Observer, unobserved
 

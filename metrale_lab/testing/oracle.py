@@ -11,8 +11,7 @@ from metrale_lab import ops
 from metrale_lab.scheduler.requests import RequestSpec
 from metrale_lab.scheduler.sampling import derive_seed
 from metrale_lab.testing.adapters import by_name, scripted_adapter
-from metrale_lab.testing.states import WINDOW
-from metrale_lab.testing.tags import SlotTags, next_tags, scores_of, tags_of
+from metrale_lab.testing.tags import NO_TOKENS, context_of, next_tags, scores_of, tags_of
 
 
 class Oracle:
@@ -90,10 +89,10 @@ class Oracle:
         return int(picked)
 
     def _context(self, tokens: list[int], content: int) -> np.uint64:
-        """The tag of the recurrent state after all tokens, one by one from the start."""
+        """The tag of the recurrent states after all tokens, one by one from the start."""
         if not self._hybrid:
             return np.uint64(0)
-        tags = SlotTags(0, (0,) * WINDOW)
+        layers = NO_TOKENS
         for token in tokens:
-            tags = next_tags(tags, token, content)
-        return tags.context
+            layers = next_tags(layers, token, content)
+        return context_of(layers)

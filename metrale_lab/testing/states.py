@@ -1,9 +1,9 @@
-"""The recurrent layer of the made-up network: a state and a window of tags in each slot.
+"""The recurrent layers of the made-up network: a state and a window of tags in each slot.
 
-The state is a 64-bit tag of (state before, token, adapter), the window holds the tags of the last
-tokens. They lie in the engine's own state pools, so that a wrong slot, a wrong buffer, a state
-that was not emptied or not copied changes the next token; what was never written is poison and
-raises when read.
+A layer's state is a 64-bit tag of (state before, token, adapter, layer), its window holds the tags
+of the last tokens. They lie in the engine's own state pools, so that a wrong slot, buffer or layer,
+a state that was not emptied or not copied changes the next token; what was never written is poison
+and raises when read.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ import torch
 
 from metrale_lab.engine.settings import EngineSettings
 from metrale_lab.engine.state_pools import StatePools
-from metrale_lab.testing.tags import POISON, SlotTags, next_tags
+from metrale_lab.testing.tags import LAYERS, POISON, WINDOW, Layers, SlotTags, next_tags
 
-WINDOW = 3  # tags of the last tokens: a convolution over four
 _HALVES = 2  # float32 numbers of a 64-bit tag
 
 
 def hybrid_spec() -> Any:
-    """What `StatePools` wants to know of a network with one such layer."""
+    """What `StatePools` wants to know of a network with such layers."""
     linear = SimpleNamespace(state_shape=(1, 1, _HALVES), window_shape=(WINDOW, _HALVES))
-    return SimpleNamespace(linear=linear, linear_layers=(0,))
+    return SimpleNamespace(linear=linear, linear_layers=tuple(range(LAYERS)))
 
 
 def dense_spec() -> Any:
@@ -34,7 +33,7 @@ def dense_spec() -> Any:
     return SimpleNamespace(linear=None, linear_layers=())
 
 
-def tag_pools(hybrid: bool, settings: EngineSettings) -> StatePools:
+def tag_states(hybrid: bool, settings: EngineSettings) -> StatePools:
     """The engine's pools, as wide as tags are."""
     spec = hybrid_spec() if hybrid else dense_spec()
     return StatePools(spec, settings, torch.device("cpu"))
@@ -45,34 +44,31 @@ class TagMemory:
 
     Attributes
     ----------
-    states : uint64 `[slots + 1, 3]`
-    windows : uint64 `[slots + 1, 3, WINDOW]`
+    states : uint64 `[layers, slots + 1, 3]`
+    windows : uint64 `[layers, slots + 1, 3, WINDOW]`
     """
 
     def __init__(self, pools: StatePools) -> None:
         self.dummy_slot = pools.dummy_slot
-        self.states = pools.h.view(torch.int64).numpy().view(np.uint64)[0, :, :, 0, 0, 0]
-        self.windows = pools.conv.view(torch.int64).numpy().view(np.uint64)[0, :, :, :, 0]
+        self.states = pools.h.view(torch.int64).numpy().view(np.uint64)[..., 0, 0, 0]
+        self.windows = pools.conv.view(torch.int64).numpy().view(np.uint64)[..., 0]
 
-    def advance(self, slot: int, start: int, tokens: Iterable[int], adapter: int) -> SlotTags:
+    def advance(self, slot: int, start: int, tokens: Iterable[int], adapter: int) -> Layers:
         """Read the buffer of `start` tokens, write that of `start` and these; what it holds."""
-        tags, count = self._read(slot, start % 2), 0
+        layers, count = self._read(slot, start % 2), 0
         for token in tokens:
-            tags, count = next_tags(tags, token, adapter), count + 1
+            layers, count = next_tags(layers, token, adapter), count + 1
         buffer = (start + count) % 2
-        self.states[slot, buffer], self.windows[slot, buffer] = tags.state, tags.window
-        return tags
+        self.states[:, slot, buffer] = [tags.state for tags in layers]
+        self.windows[:, slot, buffer] = [tags.window for tags in layers]
+        return layers
 
-    def check_rows(self, slots: Any) -> None:
-        """AssertionError when two rows sit in one slot, or one in that of padding rows."""
-        assert len(set(slots)) == len(slots), f"two rows write one slot: {slots}"
-        assert self.dummy_slot not in slots, "a row writes the slot of padding rows"
-
-    def _read(self, slot: int, buffer: int) -> SlotTags:
-        state, window = self.states[slot, buffer], self.windows[slot, buffer]
-        if state == POISON or (window == POISON).any():
+    def _read(self, slot: int, buffer: int) -> Layers:
+        states, windows = self.states[:, slot, buffer], self.windows[:, slot, buffer]
+        if (states == POISON).any() or (windows == POISON).any():
             raise AssertionError(f"buffer {buffer} of slot {slot} was read and never written")
         if slot == self.dummy_slot:
-            assert not state, "the state of padding rows was written"
-            assert not window.any(), "the window of padding rows was written"
-        return SlotTags(int(state), tuple(int(one) for one in window))
+            assert not states.any(), "the state of padding rows was written"
+            assert not windows.any(), "the window of padding rows was written"
+        held = zip(states.tolist(), windows.tolist(), strict=True)
+        return tuple(SlotTags(state, tuple(window)) for state, window in held)

@@ -163,3 +163,18 @@ def test_a_block_for_a_saved_sequence_is_told_apart():
     for cause in causes:
         pool.alloc(0, cause)
     assert [one.cause for one in events if one.kind == "restore"] == ["restore"]
+
+
+def test_each_block_that_becomes_free_is_passed_on_once():
+    freed: list[int] = []
+    pool = BlockPool(3, freed=freed.append)
+    first, second = pool.alloc(0, "prefill"), pool.alloc(0, "prefill")
+    pool.retain(first, CACHE_OWNER, "prefill")
+    pool.release(first, 0, "prefill")
+    assert freed == []
+    pool.evict(first, "growth", node=0, idle_ms=0.0)
+    pool.release(second, 0, "prefill")
+    assert freed == [first, second]
+    with pytest.raises(AssertionError):
+        pool.release(second, 0, "prefill")
+    assert freed == [first, second]

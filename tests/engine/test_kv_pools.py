@@ -49,3 +49,17 @@ def test_a_fresh_block_is_filled_in_every_layer_and_no_other_block_is(
         others = side[:, [0, 1, 2, 4, 5]].float()
         assert bool((others == 7).all())
     assert one.block_bytes == 2 * LAYERS * SIZE * HEADS * DIM * dtype.itemsize
+
+
+@pytest.mark.parametrize("poison", [False, True])
+def test_a_freed_block_is_poison_behind_what_was_launched_if_asked_for(poison: bool) -> None:
+    one, stream = pools(poison=poison), ScriptedDevice("lag").create_stream("model")
+    one.k.fill_(7)
+    one.v.fill_(7)
+    one.enqueue_end(3, stream)
+    assert bool((one.k == 7).all())
+    stream.synchronize()
+    for side in (one.k, one.v):
+        freed = side[:, 3]
+        assert bool(freed.isnan().all() if poison else (freed == 7).all())
+        assert bool((side[:, [0, 1, 2, 4, 5]] == 7).all())

@@ -47,21 +47,21 @@ def test_another_slots_state_changes_the_next_token(model):
     memory = model.network.memory
     right = pick(model.decode_batch([5], [first]))
     third = started(model, 1, 2, 3)
-    memory.states[third.slot_idx, 1] = memory.states[second.slot_idx, 1]
+    memory.states[:, third.slot_idx, 1] = memory.states[:, second.slot_idx, 1]
     assert pick(model.decode_batch([5], [third])) != right
 
 
 def test_an_older_window_changes_the_next_token(model):
     first, second = started(model, 1, 2, 3), started(model, 1, 2, 3)
     right = pick(model.decode_batch([5], [first]))
-    model.network.memory.windows[second.slot_idx, 1, 2] ^= 1
+    model.network.memory.windows[1, second.slot_idx, 1, 2] ^= 1
     assert pick(model.decode_batch([5], [second])) != right
 
 
 def exchange_buffers(model, seq):
     memory, slot = model.network.memory, seq.slot_idx
     for pool in (memory.states, memory.windows):
-        pool[slot] = pool[slot, [1, 0, 2]]
+        pool[:, slot] = pool[:, slot][:, [1, 0, 2]]
 
 
 def test_the_state_of_the_other_parity_changes_the_next_token(model):
@@ -81,7 +81,7 @@ def test_a_buffer_that_was_never_written_raises(model):
 
 def test_a_slot_that_was_not_started_raises(model):
     seq = model.alloc_sequence()
-    model.network.memory.states[seq.slot_idx] = 2**64 - 1
+    model.network.memory.states[1, seq.slot_idx] = 2**64 - 1
     with pytest.raises(DeviceFault, match="buffer 0 of slot 0 was read and never written"):
         model.prefill([1, 2], seq)
 
@@ -91,21 +91,21 @@ def test_two_rows_in_one_slot_are_noticed(model, monkeypatch):
     first, second = started(model, 1, 2), started(model, 3, 4)
     second.slot.take()
     second.slot.migrate(first.slot.claim)
-    with pytest.raises(DeviceFault, match="two rows write one slot"):
+    with pytest.raises(DeviceFault, match="two rows have one slot"):
         model.decode_batch([5, 6], [first, second])
 
 
 def test_a_row_in_the_slot_of_padding_rows_is_noticed(model):
     first, second = started(model, 1, 2), started(model, 3, 4)
-    model.network.memory.dummy_slot = first.slot_idx
-    with pytest.raises(DeviceFault, match="a row writes the slot of padding rows"):
+    model.steps.states.dummy_slot = first.slot_idx
+    with pytest.raises(DeviceFault, match="have the slot of padding rows"):
         model.decode_batch([5, 6], [first, second])
 
 
 def test_a_written_dummy_slot_is_noticed(model):
     seqs = [started(model, number, 2) for number in range(3)]  # padded to four rows
     model.decode_batch([5, 6, 7], seqs)
-    model.network.memory.states[model.steps.states.dummy_slot, 0] = 3
+    model.network.memory.states[1, model.steps.states.dummy_slot, 0] = 3
     with pytest.raises(DeviceFault, match="the state of padding rows was written"):
         model.decode_batch([5, 6, 7], seqs)
 
@@ -114,5 +114,5 @@ def test_a_freed_slot_holds_poison(model):
     seq = started(model, 1, 2, 3)
     slot = seq.slot_idx
     model.free_sequence(seq)
-    assert (model.network.memory.states[slot] == 2**64 - 1).all()
-    assert (model.network.memory.windows[slot] == 2**64 - 1).all()
+    assert (model.network.memory.states[:, slot] == 2**64 - 1).all()
+    assert (model.network.memory.windows[:, slot] == 2**64 - 1).all()

@@ -41,6 +41,20 @@ HYBRID_FAULTS = (
         SLOTS,
     ),
     Fault(
+        "a snapshot keeps the state of one layer",
+        "metrale_lab/engine/snapshots.py",
+        "                kept[:, number] = pool[:, slot, buffer]\n",
+        "                kept[0, number] = pool[0, slot, buffer]\n",
+        ("tests/scheduler/test_hybrid_states.py",),
+    ),
+    Fault(
+        "a restored state gets its layers in the wrong order",
+        "metrale_lab/engine/snapshots.py",
+        "                pool[:, slot, buffer] = kept[:, number]\n",
+        "                pool[:, slot, buffer] = kept[:, number].flip(0)\n",
+        ("tests/scheduler/test_hybrid_states.py",),
+    ),
+    Fault(
         "padding rows write the slots of an older batch",
         "metrale_lab/engine/decode_step.py",
         '            staging["slots"][rows:] = self._network.states.dummy_slot\n',

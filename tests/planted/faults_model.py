@@ -77,6 +77,27 @@ MODEL_FAULTS = (
         ("tests/engine/test_same_result_every_way.py",),
     ),
     Fault(
+        "a fresh block is emptied in one layer",
+        "metrale_lab/engine/kv_pools.py",
+        "                side[:, block] = value\n",
+        "                side[0, block] = value\n",
+        ("tests/harness/test_poison.py",),
+    ),
+    Fault(
+        "a freed block keeps what its owner wrote",
+        "metrale_lab/engine/core.py",
+        "            self.steps.pools.enqueue_end(block, self._last_stream)\n",
+        "            pass\n",
+        ("tests/harness/test_poison.py",),
+    ),
+    Fault(
+        "a freed block is poisoned before the step in flight read it",
+        "metrale_lab/engine/kv_pools.py",
+        "        if self._poison:\n            stream.enqueue(self._filling(block))\n",
+        "        if self._poison:\n            self._filling(block)()\n",
+        ("tests/harness/test_poison.py",),
+    ),
+    Fault(
         "two live sequences get one slot",
         "metrale_lab/cache/slots.py",
         "        claim = Claim(self, self._free.pop(), sequence)\n",

@@ -28,8 +28,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     @initialize(
         router=st.sampled_from(["sync", "async", "async"]),
         completion=st.sampled_from(["at_once", "lag", "newest_first"]),
-        num_blocks=st.integers(6, 14),
-        watermark=st.sampled_from([None, 0, 0, 3]),
+        num_blocks=st.integers(6, 11),
+        watermark=st.sampled_from([0, 0, 3, None]),
         chunk=st.sampled_from([0, 5]),
         cache=st.sampled_from([True, True, False]),
         states=st.fixed_dictionaries(
@@ -62,15 +62,26 @@ class SchedulerMachine(RuleBasedStateMachine):
         temperature=st.sampled_from([0.0, 0.0, 0.8]),
         priority=st.sampled_from([0, 0, 0, 1, -1]),
         min_tokens=st.sampled_from([0, 0, 1]),
-        stops=st.sampled_from([(), (), (11, 12, 13), tuple(range(30))]),
+        stops=st.sampled_from([(), (), (11, 12, 13), tuple(range(0, 60, 6)), tuple(range(30))]),
         logprobs=st.sampled_from([0, 0, 0, 0, 2]),
         adapter=st.sampled_from([None, "a"]),
-        change=st.sampled_from(["", "", "load", "load", "unload"]),
+        change=st.sampled_from(["", "", "load", "unload"]),
     )
     def submit(self, prompt, max_tokens, change, **arguments):
         self.change_adapter(change, f"folder {len(self.world.requests) % 3}")
         arguments["stop_token_ids"] = arguments.pop("stops")
         self.submit_to_world(prompt, max_tokens=max_tokens, **arguments)
+
+    @rule(start=st.integers(0, 60), ticks=st.integers(1, 9))
+    def crowd(self, start, ticks):
+        """Rows that outgrow the pool together, some that stop, and an adapter that changes."""
+        self.change_adapter("load", "folder 0")
+        for number in range(4):
+            stops, adapter = range(number % 2, 64, 9) if number else (), (None, "a")[number % 2]
+            prompt, ends = [(start + number) % 64] * 5, tuple(stops)
+            self.submit_to_world(prompt, max_tokens=14, stop_token_ids=ends, adapter=adapter)
+        self.world.tick(ticks)
+        self.change_adapter("load", f"folder {ticks % 3}")
 
     def submit_to_world(self, prompt, **arguments):
         try:
@@ -93,6 +104,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         if change == "unload" and slots.names and self.world.device.fail_in is None:
             self.world.model.unload_adapter("a")
             self.world.check()
+
+    @rule(folder=st.integers(0, 2))
+    def load(self, folder):
+        self.change_adapter("load", f"folder {folder}")
 
     @rule(data=st.data(), more=st.integers(1, 5))
     def go_on(self, data, more):

@@ -162,9 +162,9 @@ CONTROLS = [
     (stopping_early, no_mark_of_over_runs, "the over-run was not rolled back"),
     (stopping_early, no_rollback, "request 0 keeps a reserved block"),
     (an_old_prefix_and_a_newer_one, no_pin, "12 tokens were counted on"),
-    (one_host_copy, refilled_staging, "position 5 of 7 was read and never written"),
+    (one_host_copy, refilled_staging, r"feed cells \[0, 1\] were read and never written"),
     (delayed_copies, rollback_of_every_row, "Give back only what was reserved"),
-    (growing_in_a_full_pool, stale_blocks, "block 0"),
+    (growing_in_a_full_pool, stale_blocks, "block 1"),
     (reusing_a_finished_answer, one_token_too_many_cached, "position 13 of 17 was read and never"),
 ]
 

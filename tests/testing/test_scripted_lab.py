@@ -56,7 +56,9 @@ def test_a_model_of_ones_own_is_observed_from_its_first_block_on():
         assert lab.frames.requests().index.tolist() == [0, 1]
         allocated = lab.frames.block_events()
         assert (allocated["kind"] == "alloc").sum() == 6
-        assert lab.recorder.state().memory["kv_block"] == 8
+        assert (
+            lab.recorder.state().memory["kv_block"] == 2 * 2 * 4 * 8
+        )  # layers, sides, cells, bytes
         assert len(told) == before
 
 
