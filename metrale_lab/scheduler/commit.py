@@ -41,23 +41,21 @@ class Commit:
         """Append a token to the row's output and end the row where a rule says so.
 
         A stop id or a stop string ends with "stop", also on the last allowed token; the last
-        allowed token ends with "length".
+        allowed token ends with "length". A token that has no text because the tokenizer raises is
+        not output.
         """
+        stops = token_id in row.stop_ids
+        may_stop = len(row.outputs) + 1 >= row.spec.min_tokens
+        piece = "" if stops else row.text.push(token_id, may_stop)
         if row.first_token_s is None:
             row.first_token_s = perf_counter()
         row.outputs.append(token_id)
         if logprobs is not None:
             row.logprobs.append(logprobs)
-        piece = ""
-        may_stop = len(row.outputs) >= row.spec.min_tokens
-        if token_id in row.stop_ids:
+        if stops or row.text.stopped:
             row.end("stop")
-        else:
-            piece = row.text.push(token_id, may_stop)
-            if row.text.stopped:
-                row.end("stop")
-            elif row.remaining <= 0:
-                row.end("length")
+        elif row.remaining <= 0:
+            row.end("length")
         self._tell(row, len(row.outputs) - 1, token_id, ticket, fed, "delivered")
         self._stats.emitted_tokens += 1
         row.request.deliver(token_id, piece)

@@ -321,22 +321,22 @@ SCHEDULER_FAULTS = (
     Fault(
         "a stop string ends the output before min_tokens",
         COMMIT,
-        "may_stop = len(row.outputs) >= row.spec.min_tokens",
+        "may_stop = len(row.outputs) + 1 >= row.spec.min_tokens",
         "may_stop = True",
         ("tests/scheduler/test_text.py",),
     ),
     Fault(
         "a stop on the last allowed token is called length",
         COMMIT,
-        '            row.end("stop")\n        else:\n',
-        '            row.end("length" if row.remaining <= 0 else "stop")\n        else:\n',
+        '            row.end("stop")\n        elif row.remaining',
+        '            row.end("length" if row.remaining <= 0 else "stop")\n        elif row.remaining',
         ENDING,
     ),
     Fault(
         "one token more than max_tokens",
         COMMIT,
-        "            elif row.remaining <= 0:\n",
-        "            elif row.remaining < 0:\n",
+        "        elif row.remaining <= 0:\n",
+        "        elif row.remaining < 0:\n",
         ENDING,
     ),
     Fault(

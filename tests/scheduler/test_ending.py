@@ -316,4 +316,5 @@ def test_a_tokenizer_that_fails_fails_its_request_alone():
     world.tokenizer.token_text = lambda token: 1 // 0
     world.finish()
     assert isinstance(bad.exception(), ZeroDivisionError)
+    assert bad.result(0).token_ids == bad.token_ids
     assert good.result(0).finish_reason == "length"
