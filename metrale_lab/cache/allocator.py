@@ -36,6 +36,8 @@ class BlockAllocator:
     ----------
     evicted_total : int
         Nodes evicted to make room, ever; a dropped cache does not count.
+    lookups : int
+        Lookups that sequences made in the tree, counted by who asked.
     resets : int
         How often `reset` ran: numbers of blocks and nodes and all counters start again then.
     """
@@ -49,7 +51,7 @@ class BlockAllocator:
     ) -> None:
         self.pool = pool
         self.tree = tree
-        self.evicted_total = self.resets = 0
+        self.evicted_total = self.lookups = self.resets = 0
         self._emit = emit
         self._clock = clock
         self._held: list[int] = []
@@ -193,7 +195,7 @@ class BlockAllocator:
         if self.tree is not None:
             self.tree.reset()
         self.pool.reset()
-        self.evicted_total = 0
+        self.evicted_total = self.lookups = 0
         self.resets += 1
 
     def _evict(self, count: int, cause: str, for_sequence: int) -> list[Evicted]:

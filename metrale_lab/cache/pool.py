@@ -62,6 +62,14 @@ class BlockPool:
         """References on the block; 0 = free."""
         return self._ref_counts[self._checked(block)]
 
+    def ref_counts(self) -> tuple[int, ...]:
+        """References of every block."""
+        return tuple(self._ref_counts)
+
+    def lives(self) -> tuple[int, ...]:
+        """How many times each block has been allocated."""
+        return tuple(self._lives)
+
     def life(self, block: int) -> int:
         """How many times the block has been allocated."""
         return self._lives[self._checked(block)]

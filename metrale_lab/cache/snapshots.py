@@ -75,6 +75,14 @@ class SnapshotIndex:
         """Places whose copy is under way."""
         return len(self._reserved)
 
+    def free_list(self) -> tuple[int, ...]:
+        """Numbers of the free places; the last is taken next."""
+        return tuple(self._free)
+
+    def reserved_list(self) -> tuple[int, ...]:
+        """Numbers of the places whose copy is under way."""
+        return tuple(self._reserved)
+
     @property
     def stored(self) -> tuple[Snapshot, ...]:
         """The snapshots that can be found, least recently used first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from metrale_lab import arguments
@@ -76,6 +76,11 @@ class TransformerAdapters(TransformerCore):
         slot = arguments.integer("slot", slot, NONE, len(self.adapters.slots) - 1)
         if self.adapters.release(slot):
             self._tidy(slot)
+
+    @property
+    def adapter_writes(self) -> Mapping[int, int]:
+        """How often each adapter slot's memory was written; nothing after `teardown`."""
+        return {} if self._steps is None else self._steps.adapters.writes
 
     def _bind_adapter(self, seq: SequenceState) -> None:
         """Resolve the sequence's adapter, once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 
 from metrale_lab.arguments import instance
@@ -96,6 +97,11 @@ class TransformerCore:
             "prefill": steps.prefill.inputs,
             "pick": steps.pick.inputs,
         }
+
+    def _forget_inputs(self, sequences: Sequence[int] | None = None) -> None:
+        """What steps were sent for these sequences, or for any, counts no more."""
+        for inputs in self.step_inputs.values():
+            inputs.forget(sequences)
 
     @property
     def default_stream(self) -> Stream:

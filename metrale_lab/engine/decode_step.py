@@ -56,7 +56,7 @@ class DecodeStep:
         step = self._function(padded_width(rows, self._network.least_width))
         self._logits.make_room()
         run, key = self._runner.prepare(step, stream)
-        with self.inputs.writing(stream) as staging:
+        with self.inputs.writing(stream, [seq.id for seq in seqs]) as staging:
             staging["ids"][:rows], staging["ids"][rows:] = ids, 0
             staging["sources"][:rows], staging["sources"][rows:] = sources, -1
             staging["positions"][:rows] = [seq.seq_len for seq in seqs]

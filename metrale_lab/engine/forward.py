@@ -126,6 +126,7 @@ class TransformerForward(TransformerStates, ModelForward):
         match = self.tree.lookup(
             prompt[: max(limit, 0)], seq.adapter_id, resumed=resumed or not needs_logits
         )
+        self.allocator.lookups += 1
         seq.held_nodes = list(match.nodes)
         self.allocator.attach(seq.id, match)
         seq.block_table = list(match.blocks)
@@ -174,6 +175,7 @@ class TransformerForward(TransformerStates, ModelForward):
         try:
             yield
         except BaseException:
+            self._forget_inputs([seq.id for seq in seqs])
             for seq, seq_len, blocks, looked_up, bound in reversed(marks):
                 self._shorten(seq, blocks, "growth")
                 if looked_up != seq.lookup_done:

@@ -130,6 +130,7 @@ class TransformerLifecycle(TransformerStates, ModelLifecycle):
         self.slots.reset()
         self.snapshots.drop()
         self.snapshots.reset()
+        self._forget_inputs()
         self._next_id = 0
 
     def observe(self, emit: Observer) -> None:

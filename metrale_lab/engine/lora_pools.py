@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import torch
@@ -29,6 +30,8 @@ class LoraPools:
     ----------
     layers : tuple of dict of str to LoraProduct
         Of each layer, by product. Replaced when the pools grow, written in place otherwise.
+    writes : Counter of int
+        How often each slot was written, ever.
     """
 
     def __init__(self, spec: ModelSpec, device: Device) -> None:
@@ -37,6 +40,7 @@ class LoraPools:
         self._entries = self._rank = 0
         self._places: frozenset[Place] = frozenset()
         self.layers: tuple[dict[str, LoraProduct], ...] = ()
+        self.writes: Counter[int] = Counter()
 
     @property
     def nbytes(self) -> int:
@@ -98,6 +102,7 @@ class LoraPools:
 
     def write(self, slot: int, adapter: LoraAdapter) -> None:
         """Put an adapter into a slot that nobody uses."""
+        self.writes[slot] += 1
         entry = entry_of(slot)
         for layer, products in enumerate(self.layers):
             for product, pool in products.items():
@@ -105,6 +110,7 @@ class LoraPools:
 
     def poison(self, slot: int) -> None:
         """Fill a slot that nobody uses with NaN."""
+        self.writes[slot] += 1
         for products in self.layers:
             for pool in products.values():
                 for factors in (pool.a, *pool.b):

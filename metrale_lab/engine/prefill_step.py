@@ -61,7 +61,7 @@ class PrefillStep:
         self._logits.make_room()
         one_shape = self._network.device.name != "cpu"
         run, key = self._runner.prepare(self._step, stream, capturable=not one_shape)
-        with self.inputs.writing(stream) as staging:
+        with self.inputs.writing(stream, [seq.id]) as staging:
             staging["count"][0], staging["start"][0] = len(tokens), start
             staging["write_from"][0], staging["slot"][0] = seq.cached_prefix_tokens, seq.slot_idx
             staging["adapter"][0] = entry_of(seq.acquired_adapter_slot)

@@ -7,6 +7,7 @@ from typing import Any
 from metrale_lab.cache.slots import SlotGuard
 from metrale_lab.cache.snapshots import Snapshot
 from metrale_lab.engine.mark import Mark
+from metrale_lab.trace.events import NONE
 
 
 class SequenceState:
@@ -16,6 +17,8 @@ class SequenceState:
     ----------
     id : int
         Number of the sequence, from 0 in each lab, in order.
+    request_id : int
+        Request that a scheduler runs in it, NONE = made by hand.
     tokens : list of int
         Ids processed so far (prompt and generated), without the pending next input.
     block_table : list of int
@@ -78,6 +81,7 @@ class SequenceState:
         "lookup_done",
         "prompt_len",
         "proposer_state",
+        "request_id",
         "retired",
         "reused_prefix_tokens",
         "rolling_tokens",
@@ -92,6 +96,7 @@ class SequenceState:
         self, id: int, slot: SlotGuard | None = None, budget_tokens: int | None = None
     ) -> None:
         self.id = id
+        self.request_id = NONE
         self.tokens: list[int] = []
         self.block_table: list[int] = []
         self.seq_len = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -34,10 +34,17 @@ class Part:
 
 
 class Staging:
-    """One host copy of the inputs, free to be written until it is uploaded."""
+    """One host copy of the inputs, free to be written until it is uploaded.
+
+    Attributes
+    ----------
+    sequences : tuple of int
+        Ids of the sequences that the uploaded values are about; none before the upload.
+    """
 
     def __init__(self, memory: PinnedMemory, event: Event, arrays: dict[str, Array]) -> None:
         self.memory, self.event, self._arrays = memory, event, arrays
+        self.sequences: tuple[int, ...] = ()
 
     def __getitem__(self, name: str) -> Array:
         return self._arrays[name]
@@ -79,13 +86,13 @@ class StepInputs:
         return flat.view(part.shape)
 
     @contextmanager
-    def writing(self, stream: Stream) -> Iterator[Staging]:
+    def writing(self, stream: Stream, sequences: Sequence[int] = ()) -> Iterator[Staging]:
         """A host copy to write, still with old values; its upload is enqueued at the end.
 
-        An exception inside uploads nothing.
+        `sequences`: ids of those that the step is for. An exception inside uploads nothing.
         """
         staging = self._free_staging()
-        enqueued = False
+        staging.sequences, enqueued = (), False
         try:
             yield staging
             stream.enqueue(_copy(staging.memory.storage, self._buffer))
@@ -98,7 +105,20 @@ class StepInputs:
             self._stagings.appendleft(staging)
             raise
         self._stagings.append(staging)
-        self.newest = staging
+        self.newest, staging.sequences = staging, tuple(sequences)
+
+    def sent_for(self, sequences: Sequence[int]) -> Staging | None:
+        """What was uploaded last for exactly these sequences; None once that was written over."""
+        wanted = tuple(sequences)
+        return next((one for one in reversed(self._stagings) if one.sequences == wanted), None)
+
+    def forget(self, sequences: Sequence[int] | None = None) -> None:
+        """Nothing that was uploaded counts any more: for these sequences, or for any."""
+        for staging in self._stagings:
+            if sequences is None or staging.sequences == tuple(sequences):
+                staging.sequences = ()
+                if staging is self.newest:
+                    self.newest = None
 
     @property
     def nbytes(self) -> int:

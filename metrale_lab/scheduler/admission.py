@@ -144,6 +144,7 @@ class Admission:
     def _open(self, row: Row) -> None:
         budget = len(row.spec.token_ids) + row.limit
         row.seq = self._model.alloc_sequence_for(budget)
+        row.seq.request_id = row.id
         row.attempts += 1
         self._emit(SequenceBound(row.seq.id, row.id))
         self._rows.start_prefill(row)

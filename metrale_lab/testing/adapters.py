@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -41,9 +42,16 @@ def by_name(adapters: Iterable[str] | Mapping[str, str]) -> dict[str, str]:
 
 
 class TagAdapters:
-    """The content of each adapter slot; an empty one holds poison."""
+    """The content of each adapter slot; an empty one holds poison.
+
+    Attributes
+    ----------
+    writes : Counter of int
+        How often each slot was written, ever.
+    """
 
     def __init__(self) -> None:
+        self.writes: Counter[int] = Counter()
         self._contents = np.zeros(1, np.uint64)  # of entry 0, which is no adapter
 
     @property
@@ -76,10 +84,12 @@ class TagAdapters:
 
     def write(self, slot: int, adapter: ScriptedAdapter) -> None:
         """Put an adapter into a slot."""
+        self.writes[slot] += 1
         self._contents[entry_of(slot)] = adapter.content
 
     def poison(self, slot: int) -> None:
         """Empty a slot."""
+        self.writes[slot] += 1
         self._contents[entry_of(slot)] = POISON
 
     def contents(self, entries: Any) -> Any:

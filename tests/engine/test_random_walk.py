@@ -13,7 +13,7 @@ import pytest
 from metrale_lab.engine import FeedRow, HostToken, SequenceState
 from metrale_lab.engine.model import TransformerModel
 from metrale_lab.errors import KvCacheExhausted, SlotBusy, SlotPoolExhausted
-from metrale_lab.trace.checker import check
+from metrale_lab.trace.checker import Memory, check
 from metrale_lab.weights import LoadedModel, load_model
 from tests.engine.kit import Feed, Launch, best, counts, opened, prompt
 from tests.lora_folders import ATTENTION, make_adapter
@@ -37,6 +37,7 @@ class Walk:
         self.model, self.random, self.feed = model, random.Random(seed), Feed(model)
         self.pending: dict[int, tuple[SequenceState, int]] = {}
         self.done: Counter[str] = Counter()
+        self.checked = Memory()
         self.folders = list(folders)
         self.loaded: Path | None = None  # what the model's adapter "a" is
         self.adapter_of: dict[int, Path | None] = {}  # by sequence
@@ -62,7 +63,7 @@ class Walk:
             self.done[move.__name__] += 1
         except (KvCacheExhausted, SlotBusy, SlotPoolExhausted) as error:
             self.done[type(error).__name__] += 1
-        broken = [result for result in check(self.model) if not result.holds]
+        broken = [result for result in check(self.model, None, self.checked) if not result.holds]
         assert not broken, (move.__name__, broken)
 
     def open(self) -> None:

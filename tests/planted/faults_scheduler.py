@@ -328,8 +328,8 @@ SCHEDULER_FAULTS = (
     Fault(
         "a stop on the last allowed token is called length",
         COMMIT,
-        '            row.end("stop")\n        elif row.remaining',
-        '            row.end("length" if row.remaining <= 0 else "stop")\n        elif row.remaining',
+        '            row.end("stop")\n        elif',
+        '            row.end("length" if row.remaining <= 0 else "stop")\n        elif',
         ENDING,
     ),
     Fault(

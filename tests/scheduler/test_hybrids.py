@@ -14,7 +14,7 @@ from metrale_lab.scheduler.core import Scheduler
 from metrale_lab.scheduler.requests import RequestSpec
 from metrale_lab.scheduler.settings import SchedulerSettings
 from metrale_lab.trace import events as ev
-from metrale_lab.trace.checker import check
+from metrale_lab.trace.checker import Memory, check
 from metrale_lab.weights import LoadedModel, load_model
 from tests.engine.kit import opened, prompt
 from tests.tiny_models import HYBRIDS, make_folder, reference_greedy
@@ -67,8 +67,9 @@ class Run:
                 model.tokenizer,
             )
             requests = scheduler.submit_all(specs)
+            checked = Memory()
             while scheduler.tick():
-                assert not [law for law in check(model, scheduler) if not law.holds]
+                assert not [law for law in check(model, scheduler, checked) if not law.holds]
             self.results = [request.result(0) for request in requests]
             self.ahead = scheduler.router.counters.ahead_launches
             scheduler.close()

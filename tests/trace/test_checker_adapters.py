@@ -106,7 +106,7 @@ def tell_the_step_another_slot(world: World) -> None:
         (free_a_used_slot, "is free and has identity"),
         (drain_for_nobody, "drains without users"),
         (give_two_slots_one_identity, "2 adapter slots have identity 1"),
-        (tell_the_step_another_slot, "was told adapter slots"),
+        (tell_the_step_another_slot, "was told adapter slot"),
     ],
 )
 def test_a_violation_is_named(busy: World, plant: Callable[[World], None], told: str) -> None:

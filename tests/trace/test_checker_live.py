@@ -10,7 +10,7 @@ import torch
 from metrale_lab.scheduler.core import Scheduler
 from metrale_lab.scheduler.requests import RequestSpec
 from metrale_lab.scheduler.settings import SchedulerSettings
-from metrale_lab.trace.checker import check
+from metrale_lab.trace.checker import Memory, check
 from metrale_lab.weights import load_model
 from tests import tiny_models
 from tests.engine.kit import opened, prompt
@@ -22,8 +22,8 @@ def loaded(tmp_path_factory):
     return load_model(folder, torch.float32)
 
 
-def broken(model, scheduler):
-    return [one for one in check(model, scheduler) if not one.holds]
+def broken(model, scheduler, memory):
+    return [one for one in check(model, scheduler, memory) if not one.holds]
 
 
 @pytest.mark.parametrize("router", ["sync", "async"])
@@ -47,19 +47,20 @@ def test_laws_hold_after_every_tick_under_pressure(loaded, router):
             for n in (1, 4, 9, 13, 1)
         ]
         in_flight = ticks = 0
+        memory = Memory()
         while scheduler.tick():
-            assert broken(model, scheduler) == []
+            assert broken(model, scheduler, memory) == []
             in_flight += len(scheduler.flights)
             ticks += 1
             if ticks == 30:
                 requests[-1].cancel()
         assert all(request.done() for request in requests)
         model.drop_cache()
-        assert broken(model, scheduler) == []
+        assert broken(model, scheduler, memory) == []
         # What the run stresses happened.
         assert events["Preempted"] > 0
         assert events["NodeRemoved"] > 0
         assert model.tree.hits > 0
         assert (in_flight > 0) == (router == "async")
         scheduler.close()
-        assert broken(model, scheduler) == []
+        assert broken(model, scheduler, memory) == []

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from metrale_lab.counting import counted
+from metrale_lab.trace.checker.compare import wrong_adapters
 from metrale_lab.trace.checker.world import World
 
 
@@ -16,7 +17,8 @@ def i14(world: World) -> Iterator[str]:
     """
     yield from _wrong_counts(world)
     yield from _rewritten(world)
-    yield from _sent(world)
+    yield from _written(world)
+    yield from wrong_adapters(world)
     identities = Counter(one.identity for one in world.adapters if one.identity)
     for identity, times in identities.items():
         if times > 1:
@@ -58,14 +60,9 @@ def _rewritten(world: World) -> Iterator[str]:
             yield f"request {row.id} has {held}, its sequence uses another slot"
 
 
-def _sent(world: World) -> Iterator[str]:
-    """What the step in flight was told about its rows' adapters."""
-    sent = world.newest_inputs("decode")
-    for flight in getattr(world.scheduler, "flights", ())[-1:]:
-        rows = len(flight.seqs)
-        if sent is None or list(sent["positions"][:rows]) != list(flight.positions):
-            continue
-        told = [int(one) - 1 for one in sent["adapters"][:rows]]
-        used = [seq.acquired_adapter_slot for seq in flight.seqs]
-        if told != used:
-            yield f"step {flight.ticket} was told adapter slots {told}, its rows use {used}"
+def _written(world: World) -> Iterator[str]:
+    """What was written since the check before, under the same adapter."""
+    for slot, now in world.adapter_writes.items():
+        before = world.memory.adapters.get(slot, now)
+        if now.identity == before.identity and now.writes != before.writes:
+            yield f"adapter slot {slot} holds adapter {now.identity} and was written since it did"

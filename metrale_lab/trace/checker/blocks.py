@@ -6,39 +6,39 @@ from collections import Counter
 from collections.abc import Iterator
 
 from metrale_lab.counting import counted
+from metrale_lab.trace.checker.compare import wrong_tables
 from metrale_lab.trace.checker.world import World
 
 
 def i1(world: World) -> Iterator[str]:
     """Free + held + held for in-flight steps = total; the dummy block and slot are in none."""
     total, free = world.pool.total, len(world.free_list)
-    taken = sum(count > 0 for count in world.ref_counts)
+    taken = total - world.ref_counts.count(0)
     if free + taken != total:
         yield f"{free} free + {taken} referenced is not {counted(total, 'block')}"
-    for block in (*world.owners, *world.free_list):
-        if not 0 <= block < total:
-            yield f"block {block} is outside the pool of {total}"
+    for block in {*world.owners, *world.free_list}.difference(range(total)):
+        yield f"block {block} is outside the pool of {total}"
 
 
 def i2(world: World) -> Iterator[str]:
     """References of a block = entries of live tables + 1 if the cache stores it + holds."""
+    owners = world.owners
     for block, count in enumerate(world.ref_counts):
-        if count != world.owners[block]:
-            yield (
-                f"block {block} has {counted(count, 'reference')}, "
-                f"{world.owners[block]} with an owner"
-            )
+        if count != (known := owners.get(block, 0)):
+            yield f"block {block} has {counted(count, 'reference')}, {known} with an owner"
 
 
 def i3(world: World) -> Iterator[str]:
     """The free list has no duplicate and only blocks without references."""
     times = Counter(world.free_list)
     for block, count in enumerate(world.ref_counts):
-        if times[block] > 1:
-            yield f"block {block} is on the free list {counted(times[block], 'time')}"
-        if times[block] and count:
+        if (listed := times.get(block, 0)) == (count == 0):
+            continue
+        if listed > 1:
+            yield f"block {block} is on the free list {counted(listed, 'time')}"
+        if listed and count:
             yield f"block {block} is free with {counted(count, 'reference')}"
-        if not times[block] and not count:
+        if not listed and not count:
             yield f"block {block} has no references and is not free"
 
 
@@ -60,6 +60,7 @@ def i6(world: World) -> Iterator[str]:
         for block, times in Counter(seq.block_table).items():
             if times > 1:
                 yield f"sequence {seq.id} names block {block} {counted(times, 'time')}"
+    yield from wrong_tables(world)
 
 
 def i8(world: World) -> Iterator[str]:
@@ -76,14 +77,18 @@ def _padded_tables(world: World) -> Iterator[str]:
     dummy, bs = world.pool.total, world.block_size
     if (prompt := world.newest_inputs("prefill")) is not None:
         used = -(-int(prompt["start"][0] + prompt["count"][0]) // bs)
-        table = prompt["table"]
-        if (table[used:] != dummy).any() or not (
-            (table[:used] >= 0) & (table[:used] < dummy)
-        ).all():
-            yield f"the prompt of {counted(used, 'block')} was given table {table.tolist()}"
+        if not _is_padded(table := prompt["table"].tolist(), used, dummy):
+            yield f"the prompt of {counted(used, 'block')} was given table {table}"
     if (step := world.newest_inputs("decode")) is not None:
-        for row, table in enumerate(step["tables"]):
-            used = 0 if table[0] == dummy else int(step["positions"][row]) // bs + 1
-            good = (table[:used] >= 0) & (table[:used] < dummy)
-            if (table[used:] != dummy).any() or not good.all():
-                yield f"row {row} of {counted(used, 'block')} was given table {table.tolist()}"
+        rows = zip(step["tables"].tolist(), step["positions"].tolist(), strict=True)
+        for row, (table, position) in enumerate(rows):
+            used = 0 if table[0] == dummy else position // bs + 1
+            if not _is_padded(table, used, dummy):
+                yield f"row {row} of {counted(used, 'block')} was given table {table}"
+
+
+def _is_padded(table: list[int], used: int, dummy: int) -> bool:
+    """Whether a table has real blocks as far as it is used, and the dummy from there on."""
+    real = table[:used]
+    past = table[used:]
+    return past.count(dummy) == len(past) and (not real or 0 <= min(real) <= max(real) < dummy)

@@ -27,6 +27,14 @@ def i9(world: World) -> Iterator[str]:
             f"{counted(len(world.node_of), 'different block')} "
             f"for {counted(len(world.nodes), 'node')}"
         )
+    before = world.memory.contents
+    for block, now in world.contents.items():
+        then = before.get(block, now)
+        if then != now and then[0] == now[0]:
+            yield (
+                f"block {block} was stored for one prefix and is stored for another, "
+                f"and was not allocated in between"
+            )
     for seq in world.sequences:
         for at, block in enumerate(seq.block_table):
             stored = world.node_of.get(block)
@@ -104,9 +112,14 @@ def i20(world: World) -> Iterator[str]:
     tree, bs = world.tree, world.block_size
     if tree is None:
         return
-    hits, tokens = tree.hits, tree.hit_tokens
+    hits, misses, resumes, tokens = tree.hits, tree.misses, tree.resumes, tree.hit_tokens
+    made = world.allocator.lookups
+    if hits + misses + resumes != made:
+        yield (
+            f"{hits} hits + {misses} misses + {resumes} resumes are not {counted(made, 'lookup')}"
+        )
     if tokens % bs or tokens < hits * bs:
         yield f"{counted(hits, 'hit')} of {counted(tokens, 'token')}, in blocks of {bs}"
-    for block, count in enumerate(world.ref_counts):
-        if count and not world.pool.life(block):
+    for block, (count, life) in enumerate(zip(world.ref_counts, world.lives, strict=True)):
+        if count and not life:
             yield f"block {block} has references and was never allocated"

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from metrale_lab.counting import counted
+from metrale_lab.trace.checker.compare import unseen_steps, wrong_padding, wrong_rows
 from metrale_lab.trace.checker.world import World
+from metrale_lab.trace.events import NONE
 
 
 def i4(world: World) -> Iterator[str]:
     """No launched step writes a block that somebody else can read or the cache can hand out."""
     for write in world.writes:
-        if write.block is None:
-            yield f"step {write.ticket} row {write.row}: no block for position {write.position}"
+        name = f"step {write.ticket} row {write.row}"
+        if write.own is None or write.block is None:
+            yield f"{name}: no block for position {write.position}"
         elif write.block in world.node_of:
-            yield f"step {write.ticket} row {write.row} writes block {write.block}, cached"
+            yield f"{name} writes block {write.block}, cached"
+        elif write.block != write.own:
+            yield f"{name} writes block {write.block}, its sequence has block {write.own} there"
         elif (count := world.ref_counts[write.block]) > 1:
-            yield (
-                f"step {write.ticket} row {write.row} writes block {write.block}, "
-                f"which has {counted(count, 'reference')}"
-            )
+            yield f"{name} writes block {write.block}, which has {counted(count, 'reference')}"
 
 
 def i5(world: World) -> Iterator[str]:
     """Within a step each write position is written once."""
-    bs = world.block_size
     cells = Counter(
-        (write.ticket, write.block, write.position % bs)
+        (write.ticket, write.block, write.offset)
         for write in world.writes
         if write.block is not None
     )
@@ -39,14 +39,25 @@ def i5(world: World) -> Iterator[str]:
 
 def i7(world: World) -> Iterator[str]:
     """Every position read was written after the block's latest allocation."""
-    before = world.memory.written
-    for place, now in world.written.items():
-        then = before.get(place)
-        if then is not None and then.block == now.block and then.life != now.life:
+    for seq, now in world.tables.items():
+        before = world.memory.tables.get(seq)
+        if before is None:
+            continue
+        same = len(before.blocks)
+        if now.blocks[:same] != before.blocks:
+            yield f"sequence {seq} had blocks {before.blocks} and has {now.blocks}"
+        elif now.lives[:same] != before.lives:
+            lives = zip(before.blocks, before.lives, now.lives, strict=False)
+            again = next(block for block, then, life in lives if then != life)
+            yield f"sequence {seq} names block {again}, which was allocated again meanwhile"
+    for row in world.sent:
+        if row.write_from != row.seq.cached_prefix_tokens:
             yield (
-                f"sequence {place.sequence} names block {now.block}, "
-                f"which was allocated again meanwhile"
+                f"{row.name} was told to write from position {row.write_from} on, "
+                f"its sequence has {row.seq.cached_prefix_tokens} from the cache"
             )
+        elif row.position is not None and row.write_from > row.start:
+            yield f"{row.name} does not write position {row.start}, which is to be read"
 
 
 def i16(world: World) -> Iterator[str]:
@@ -84,20 +95,18 @@ def i17(world: World) -> Iterator[str]:
                 f"and the host's length is {write.seq.seq_len} instead of {host}"
             )
 
-    yield from _slots_of_newest_step(world)
+    for before, now in _lengths(world):
+        if now < before:
+            yield f"a sequence had {counted(before, 'position')} and has {now}"
+    yield from unseen_steps(world)
+    yield from wrong_rows(world)
+    yield from wrong_padding(world)
 
 
-def _slots_of_newest_step(world: World) -> Iterator[str]:
-    """The slots that the newest step was sent: those of its rows, the dummy for padding."""
-    flights: list[Any] = getattr(world.scheduler, "flights", [])
-    step = world.newest_inputs("decode") if world.holds_state and flights else None
-    if step is None or world.slots is None:
-        return
-    seqs = flights[-1].seqs
-    sent = [int(slot) for slot in step["slots"]]
-    expected = [seq.slot_idx for seq in seqs] + [world.slots.total] * (len(sent) - len(seqs))
-    if sent != expected:
-        yield f"step {flights[-1].ticket} was sent slots {sent}, its rows sit in {expected}"
+def _lengths(world: World) -> Iterator[tuple[int, int]]:
+    """Then and now, of each sequence that was there at the check before."""
+    then = world.memory.tables
+    return ((then[seq.id].seq_len, seq.seq_len) for seq in world.sequences if seq.id in then)
 
 
 def i18(world: World) -> Iterator[str]:
@@ -128,3 +137,14 @@ def i19(world: World) -> Iterator[str]:
     for row in world.rows("parked", "waiting"):
         if row.seq is not None:
             yield f"request {row.id} waits and has sequence {row.seq.id}"
+    yield from _ownerless(world)
+
+
+def _ownerless(world: World) -> Iterator[str]:
+    """Sequences that were made for a request, which nobody will ever free."""
+    if world.scheduler is None:
+        return
+    runs = {row.seq.id: row.id for row in world.rows("active", "prefilling") if row.seq is not None}
+    for seq in world.sequences:
+        if seq.request_id != NONE and runs.get(seq.id) != seq.request_id:
+            yield f"sequence {seq.id} was made for request {seq.request_id}, which no row runs"

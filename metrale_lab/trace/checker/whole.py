@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from metrale_lab.counting import counted
@@ -30,12 +31,36 @@ def i15(world: World) -> Iterator[str]:
         asked = [*row.spec.token_ids, *row.outputs]
         if row.seq is not None and row.seq.tokens != asked[: len(row.seq.tokens)]:
             yield f"request {row.id} has other tokens in sequence {row.seq.id} than it was given"
+    yield from _ends(world)
+
+
+def _ends(world: World) -> Iterator[str]:
+    """A request has its result when no row runs it any more, and then keeps it."""
+    rows = Counter(row.id for row in world.live_rows)
+    for request, times in rows.items():
+        if times > 1:
+            yield f"request {request} has {counted(times, 'row')}"
+    for row in world.live_rows:
+        if row.request.done():
+            yield f"request {row.id} has its result and a row that goes on"
+    for number, request in world.memory.requests.items():
+        if number in rows:
+            continue
+        if not request.done():
+            yield f"request {number} is gone, and has no result"
+            continue
+        result, before = request.result(0), world.memory.outputs.get(number, [])
+        told = list(result.token_ids)
+        if told != list(request.token_ids) or told[: len(before)] != before:
+            yield f"request {number} ended with {told} after {before}"
 
 
 def i21(world: World) -> Iterator[str]:
     """Idle and cache dropped: all blocks and slots free, no pins, holds, parked rows or events."""
     if not world.idle:
         return
+    for seq in world.sequences:
+        yield f"nothing runs, and sequence {seq.id} of request {seq.request_id} lives"
     for node in world.nodes:
         if node.in_use:
             yield f"nothing runs, and node {node.id} has {counted(node.ref_count, 'reference')}"

@@ -1,25 +1,26 @@
-"""What the laws look at: model and scheduler, read once."""
+"""What follows from the live structures: who names what, what steps were sent, what is counted."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from metrale_lab.trace.checker.memory import Entry, Lease, Memory, Written
+from metrale_lab.trace.checker.memory import AdapterWrites, Content, Lease, Table
+from metrale_lab.trace.checker.sent import (
+    Padding,
+    SentRow,
+    decode_rows,
+    prompt_row,
+    settled_rows,
+)
+from metrale_lab.trace.checker.structures import Structures
 
 if TYPE_CHECKING:
-    from metrale_lab.cache import (
-        AdapterSlot,
-        BlockAllocator,
-        BlockPool,
-        PrefixTree,
-        SlotPool,
-        SnapshotIndex,
-    )
     from metrale_lab.cache.nodes import Node
+    from metrale_lab.cache.snapshots import Snapshot
     from metrale_lab.engine import SequenceState
 
 
@@ -29,78 +30,21 @@ class Write(NamedTuple):
     ticket: int
     row: int
     seq: SequenceState
-    position: int  # that it writes
+    position: int  # that it writes by the host's account
     discarded: bool  # its input was never output; the step before has settled
-    block: int | None  # that it writes; None when the sequence's table does not reach so far
+    own: int | None  # the block of that position; None when the table does not reach so far
+    block: int | None  # that it was sent to write
+    offset: int  # in that block
 
 
-@dataclass
-class World:
-    """Live structures, by duck typing.
-
-    `model`: `pool`, `tree` (or None), `allocator`, `sequences` (dict of live ones), `block_size`,
-    and, where it has them, `slots`, `snapshots`, `holds_state` (whether slots hold recurrent
-    state), `device` and `step_inputs`. `scheduler` (or None): the row
-    lists `active`, `prefilling`, `parked`, `waiting`; `flights` (launched steps), `router`,
-    `settings`, `idle`. `memory`: the check before.
-    """
-
-    model: Any
-    scheduler: Any = None
-    memory: Memory = field(default_factory=Memory)
-
-    @property
-    def pool(self) -> BlockPool:
-        return self.model.pool  # type: ignore[no-any-return]
-
-    @property
-    def tree(self) -> PrefixTree | None:
-        return self.model.tree  # type: ignore[no-any-return]
-
-    @property
-    def allocator(self) -> BlockAllocator:
-        return self.model.allocator  # type: ignore[no-any-return]
-
-    @property
-    def block_size(self) -> int:
-        return self.model.block_size  # type: ignore[no-any-return]
-
-    @property
-    def slots(self) -> SlotPool | None:
-        return getattr(self.model, "slots", None)
-
-    @property
-    def snapshots(self) -> SnapshotIndex | None:
-        return getattr(self.model, "snapshots", None)
-
-    @property
-    def holds_state(self) -> bool:
-        """Whether slots hold recurrent state: a hybrid model."""
-        return getattr(self.model, "holds_state", False)
-
-    @cached_property
-    def sequences(self) -> list[SequenceState]:
-        """Live sequences."""
-        return list(self.model.sequences.values())
-
-    @cached_property
-    def nodes(self) -> list[Node]:
-        """Stored prefix nodes."""
-        return [] if self.tree is None else list(self.tree.nodes.values())
-
-    @cached_property
-    def free_list(self) -> tuple[int, ...]:
-        return self.pool.free_list()
-
-    @cached_property
-    def ref_counts(self) -> list[int]:
-        return [self.pool.ref_count(block) for block in range(self.pool.total)]
+class World(Structures):
+    """The structures, and what the laws and the next check want to know of them."""
 
     @cached_property
     def owners(self) -> Counter[int]:
         """References of each block that somebody can name: tables, cache, held blocks."""
         owners = Counter(self.allocator.held)
-        owners.update(node.block for node in self.nodes)
+        owners.update([node.block for node in self.nodes])
         for seq in self.sequences:
             owners.update(seq.block_table)
         return owners
@@ -110,36 +54,76 @@ class World:
         """The node that stores a block."""
         return {node.block: node for node in self.nodes}
 
+    @property
+    def flying_sequences(self) -> list[tuple[int, ...]]:
+        """Ids of the sequences of each step in flight."""
+        return [tuple(seq.id for seq in flight.seqs) for flight in self.flights]
+
     @cached_property
     def writes(self) -> list[Write]:
         """All rows of all steps in flight."""
         return list(self._writes())
 
     def _writes(self) -> Iterator[Write]:
-        for flight in getattr(self.scheduler, "flights", ()):
+        bs = self.block_size
+        for flight in self.flights:
+            sent = self.sent_of_flights[flight.ticket][0]
             for row, (seq, position) in enumerate(zip(flight.seqs, flight.positions, strict=True)):
-                at = position // self.block_size
-                block = seq.block_table[at] if at < len(seq.block_table) else None
-                yield Write(flight.ticket, row, seq, position, row in flight.discarded, block)
+                table, at = seq.block_table, position // bs
+                own = table[at] if at < len(table) else None
+                block, offset = own, position % bs
+                if sent:
+                    block, offset = sent[row].blocks(bs)[-1], sent[row].start % bs
+                discarded = row in flight.discarded
+                yield Write(flight.ticket, row, seq, position, discarded, own, block, offset)
 
     @cached_property
-    def written(self) -> dict[Entry, Written]:
-        """Every entry of a live table that names a block with positions in it.
+    def sent_of_flights(self) -> dict[int, tuple[list[SentRow], list[Padding]]]:
+        """What each step in flight was sent, by ticket."""
+        return {flight.ticket: decode_rows(self, flight) for flight in self.flights}
+
+    @cached_property
+    def sent(self) -> list[SentRow]:
+        """What steps were sent, as far as it is still to be seen."""
+        flying = (row for rows, _ in self.sent_of_flights.values() for row in rows)
+        return [*flying, *settled_rows(self), *prompt_row(self)]
+
+    @cached_property
+    def tables(self) -> dict[int, Table]:
+        """What each live sequence's table names in which there are positions.
 
         Not the cache's nodes: one may give its block up and adopt it again, newly written.
         """
-        life = self.pool.life
-        places: dict[Entry, int] = {}
+        lives, bs, tables = self.lives, self.block_size, {}
         for seq in self.sequences:
-            full = seq.block_table[: -(-seq.seq_len // self.block_size)]
-            places |= {Entry(seq.id, at): block for at, block in enumerate(full)}
-        return {place: Written(block, life(block)) for place, block in places.items()}
+            positions = max(seq.seq_len, seq.cached_prefix_tokens)
+            blocks = seq.block_table[: -(-positions // bs)]
+            tables[seq.id] = Table(seq.seq_len, blocks, [lives[block] for block in blocks])
+        return tables
+
+    @cached_property
+    def contents(self) -> dict[int, Content]:
+        """What each cached block holds."""
+        lives = self.lives
+        return {node.block: (lives[node.block], node.lineage) for node in self.nodes}
 
     @property
-    def adapters(self) -> list[AdapterSlot]:
-        """The model's adapter slots; none where it has no adapters."""
-        slots = getattr(self.model, "adapters", None)
-        return [] if slots is None else list(slots.slots)
+    def adapter_writes(self) -> dict[int, AdapterWrites]:
+        """How often the memory of each slot with an adapter was written, by slot."""
+        writes = getattr(self.model, "adapter_writes", {})
+        held = (one for one in self.adapters if one.identity)
+        return {one.slot: AdapterWrites(one.identity, writes.get(one.slot, 0)) for one in held}
+
+    @property
+    def saved(self) -> dict[Snapshot, tuple[int, ...]]:
+        """The tokens of each stored snapshot."""
+        stored = () if self.snapshots is None else self.snapshots.stored
+        return {one: one.tokens for one in stored}
+
+    @property
+    def requests(self) -> dict[int, Any]:
+        """The requests of live rows, by number."""
+        return {row.id: row.request for row in self.live_rows}
 
     @cached_property
     def leases(self) -> dict[int, Lease]:
@@ -154,27 +138,17 @@ class World:
     def counters(self) -> dict[str, int]:
         """Numbers that only grow."""
         tree = self.tree
-        counters = {"evicted_total": self.allocator.evicted_total}
+        allocator = self.allocator
+        counters = {"evicted_total": allocator.evicted_total, "lookups": allocator.lookups}
         if tree is not None:
             names = ("hits", "misses", "hit_tokens", "resumes")
             counters |= {name: getattr(tree, name) for name in names}
-        return counters
-
-    def newest_inputs(self, kind: str) -> Any:
-        """Host copy of what a kind of step was given last; None when there is none to see."""
-        inputs = getattr(self.model, "step_inputs", {}).get(kind)
-        return None if inputs is None else inputs.newest
-
-    def rows(self, *lists: str) -> list[Any]:
-        """The scheduler's rows of these lists; none without a scheduler."""
-        return [row for name in lists for row in getattr(self.scheduler, name, ())]
+        owners = (self.model, "feed_writes"), (self.scheduler, "step")
+        counters |= {name: getattr(owner, name) for owner, name in owners if hasattr(owner, name)}
+        return counters | self.router_counters
 
     @property
-    def live_rows(self) -> list[Any]:
-        """Every row that has not been retired."""
-        return self.rows("active", "prefilling", "parked", "waiting")
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing runs: no request and no sequence made by hand."""
-        return not self.sequences and (self.scheduler is None or self.scheduler.idle)
+    def router_counters(self) -> dict[str, int]:
+        """What the router counts."""
+        counters = getattr(getattr(self.scheduler, "router", None), "counters", None)
+        return {} if counters is None else asdict(counters)
