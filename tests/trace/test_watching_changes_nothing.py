@@ -1,6 +1,8 @@
-"""With a recorder, tables and panels attached the engine does exactly what it does without."""
+"""With all that a lab can be watched by attached, the engine does exactly what it does alone."""
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -8,31 +10,12 @@ from metrale_lab.device.base import Event, PinnedView, Stream
 from metrale_lab.scheduler.core import Scheduler
 from metrale_lab.scheduler.requests import RequestSpec
 from metrale_lab.scheduler.settings import SchedulerSettings
-from metrale_lab.statistics import statistics
-from metrale_lab.trace.checker import Memory, check
-from metrale_lab.trace.events import unobserved
+from metrale_lab.trace import events as ev
 from metrale_lab.trace.recorder import Recorder
-from metrale_lab.trace.tables import Frames
-from metrale_lab.views.feed import Feed
 from tests.harness import LetterTokenizer, ScriptedDevice, scripted_model
+from tests.trace.watchers import TABLES, Watched
 
 BLOCKS, SIZE = 9, 4
-TABLES = (
-    "blocks",
-    "block_events",
-    "prefix_nodes",
-    "prefix_lookups",
-    "reclaims",
-    "feed",
-    "tokens",
-    "requests",
-    "preemptions",
-    "steps",
-    "memory",
-    "slots",
-    "adapters",
-    "graphs",
-)
 
 
 class LoggingDevice(ScriptedDevice):
@@ -65,89 +48,112 @@ class LoggingDevice(ScriptedDevice):
         return logged
 
 
-class Watched:
-    """As much of a lab as its panels read, and every reader there is."""
+class Run(NamedTuple):
+    """What there is to compare of one run of the workload."""
 
-    name, closed, paused_by, held_blocks, ticks_per_s = "watched", False, "", 0, None
-
-    def __init__(self, recorder, scheduler):
-        self.recorder, self._scheduler, self._memory = recorder, scheduler, Memory()
-        self._frames = Frames(recorder, {})
-        self.messages, self._beats = [], 0
-        self._feed = Feed(self, lambda header, buffers: self.messages.append(header), run_now)
-        self._feed.wants_laws = True
-
-    def text_of(self, token_ids):
-        return LetterTokenizer().decode(token_ids)
-
-    def stats(self):
-        return statistics(self.recorder)
-
-    def errors(self):
-        return []
-
-    def check(self):
-        return check(self._scheduler.model, self._scheduler, self._memory)
-
-    def look(self):
-        """Read the state, every table, the laws, and beat the panels' pump once."""
-        assert self.recorder.state().doubts == 0
-        for name in TABLES:
-            getattr(self._frames, name)()
-        assert all(law.holds for law in self.check())
-        self._beats += 1
-        self._feed.poll(self._beats * 10.0)
-        assert self._feed.errors == []
+    told: list[Any]  # tokens, text, reason and preemptions of each request
+    blocks: list[Any]  # tables, slots, free lists and snapshots after each tick
+    effects: list[str]  # on the device, in order
+    counters: list[Any]
+    events: list[Any]  # without times
 
 
-def run_now(job):
-    job()
+def untimed(event):
+    """An event as its kind and those of its values that are no time."""
+    return type(event).__name__, [value for value in event if not isinstance(value, float)]
 
 
-def run(router, temperature, watched):
-    """Tokens, tables, free lists and device effects of one and the same workload."""
-    device = LoggingDevice()
-    recorder = Recorder(BLOCKS, SIZE)
-    emit = recorder if watched else unobserved
+def specs():
+    """Prompts that share beginnings, the first ones again at the end, of two adapters and none."""
+    for number in range(8):
+        yield RequestSpec(
+            token_ids=[*range(number % 2, 9), number % 6],
+            max_tokens=14 + number,
+            temperature=(0.0, 0.9)[number // 2 % 2],
+            stop_token_ids=(7 * number,),
+            adapter=(None, "a", None, "b", "a", None, None, "a")[number],
+        )
+
+
+def engine(hybrid, router, emit):
     model = scripted_model(
-        device, emit, num_blocks=BLOCKS, block_size=SIZE, max_batch=3, adapters="ab"
+        LoggingDevice(),
+        emit,
+        num_blocks=BLOCKS,
+        block_size=SIZE,
+        max_batch=3,
+        hybrid=hybrid,
+        snapshot_slots=4,
+        adapters="ab",
     )
     settings = SchedulerSettings(
         max_batch=3, max_prefill_tokens=6, max_seq_len=256, router=router, admit_watermark=0
     )
-    scheduler = Scheduler(model, settings, emit, LetterTokenizer())
-    lab = Watched(recorder, scheduler)
-    requests = [
-        scheduler.submit(
-            RequestSpec(
-                token_ids=[*range(number % 2, 9), number],
-                max_tokens=14 + number,
-                temperature=temperature,
-                stop_token_ids=(7 * number,),
-                adapter=(None, "a", None, "b", "a", None)[number],
-            )
-        )
-        for number in range(6)
-    ]
+    return Scheduler(model, settings, emit, LetterTokenizer())
+
+
+def placed(model):
+    """Where everything is: tables, slots, what is free, what is kept."""
+    tables = {one.id: (one.slot_idx, *one.block_table) for one in model.sequences.values()}
+    snapshots = [(one.number, one.tokens) for one in model.snapshots.stored]
+    return tables, model.pool.free_list(), model.slots.free, snapshots
+
+
+def run(hybrid, router, patch=None, told=None):
+    """One and the same workload: alone, with `told` listening, or watched by all there is."""
+    recorder = Recorder(BLOCKS, SIZE)
+
+    def emit(event):
+        told.append(untimed(event))
+        if patch is not None:
+            recorder(event)
+
+    scheduler = engine(hybrid, router, ev.unobserved if told is None else emit)
+    model, device = scheduler.model, scheduler.model.device
+    lab = None if patch is None else Watched(recorder, scheduler, patch)
+    requests = [scheduler.submit(spec) for spec in specs()]
     blocks = []
     while scheduler.tick():
-        if watched:
+        if lab is not None:
             lab.look()
-        tables = {one.id: tuple(one.block_table) for one in model.sequences.values()}
-        blocks.append((tables, model.pool.free_list()))
+        blocks.append(placed(model))
+    if lab is not None:
+        lab.close()
     results = [request.result(0) for request in requests]
-    told = [(one.token_ids, one.text, one.finish_reason, one.preemptions) for one in results]
-    assert sum(one.preemptions for one in results) > 0
-    assert bool(lab.messages) == watched
     scheduler.close()
-    return told, blocks, device.effects
+    counters = [scheduler.router.counters, model.allocator.evicted_total, model.feed_writes]
+    return Run(
+        [(one.token_ids, one.text, one.finish_reason, one.preemptions) for one in results],
+        blocks,
+        device.effects,
+        counters,
+        told or [],
+    )
 
 
+@pytest.mark.parametrize("hybrid", [False, True], ids=["dense", "hybrid"])
 @pytest.mark.parametrize("router", ["sync", "async"])
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_the_same_tokens_blocks_effects_and_waits(router, temperature):
-    alone, watched = (run(router, temperature, watched) for watched in (False, True))
-    assert watched[0] == alone[0]
-    assert watched[1] == alone[1]
-    assert watched[2] == alone[2]
-    assert "ScriptedEvent.query" in alone[2]
+def test_the_same_tokens_places_effects_counters_and_events(hybrid, router, monkeypatch):
+    case = (hybrid, router)
+    alone, listened, watched = run(*case), run(*case, told=[]), run(*case, monkeypatch, told=[])
+    assert watched.told == listened.told == alone.told
+    assert watched.blocks == listened.blocks == alone.blocks
+    assert watched.effects == listened.effects == alone.effects
+    assert watched.counters == listened.counters == alone.counters
+    assert watched.events == listened.events
+    prove_stressed(alone, listened, hybrid)
+
+
+def prove_stressed(alone, listened, hybrid):
+    """What the workload is there for happened."""
+    assert sum(preemptions for *_, preemptions in alone.told) > 0
+    assert "ScriptedEvent.query" in alone.effects
+    kinds = {name for name, _ in listened.events}
+    assert {"PrefixLookup", "BlockEvent", "AdapterEvent", "StepSettled"} <= kinds
+    assert ("SnapshotEvent" in kinds) == hybrid
+
+
+def test_every_table_is_read():
+    from metrale_lab.trace.tables import TABLES as KNOWN
+
+    assert set(TABLES) == set(KNOWN)
