@@ -92,9 +92,16 @@ class BlockAllocator:
         return self.pool.release(block, seq_id, cause)
 
     def attach(self, seq_id: int, match: Match, cause: str = "prefill") -> None:
-        """Take a sequence's reference on each block that its lookup matched."""
-        for block, node in zip(match.blocks, match.nodes, strict=True):
-            self.pool.retain(block, seq_id, cause, for_sequence=seq_id, node=node)
+        """Take a sequence's reference on each block that its lookup matched; all or none."""
+        taken: list[int] = []
+        try:
+            for block, node in zip(match.blocks, match.nodes, strict=True):
+                self.pool.retain(block, seq_id, cause, for_sequence=seq_id, node=node)
+                taken.append(block)
+        except BaseException:
+            for block in taken:
+                self.pool.release(block, seq_id, cause)
+            raise
 
     def insert(
         self,

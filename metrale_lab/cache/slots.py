@@ -194,21 +194,24 @@ class SlotGuard:
 
     def detach(self) -> None:
         """Become empty; the slot is free again unless another sequence took it over."""
-        claim = self.take()
-        if claim is not None:
-            claim.pool.tell_detached(claim)
-            if claim.pool.holds(claim):
-                claim.pool.release(claim)
+        claim = self.claim
+        if claim is None:
+            return
+        claim.pool.tell_detached(claim)
+        if claim.pool.holds(claim):
+            claim.pool.release(claim)
+        self.claim = None  # last: what could not be given back can be tried again
 
     def release(self) -> None:
         """Become empty and give the slot back; nothing if empty, or if it was taken over."""
-        claim = self.take()
+        claim = self.claim
         if claim is None:
             return
         if claim.pool.holds(claim):
             claim.pool.release(claim)
         else:
             claim.pool.tell_detached(claim)
+        self.claim = None
 
     def __del__(self) -> None:
         self.release()

@@ -144,6 +144,10 @@ class SnapshotIndex:
         self._touch(place)
         self._tell("save", place, sequence)
 
+    def is_reserved(self, place: Snapshot) -> bool:
+        """Whether the place waits for `publish` or `withdraw`."""
+        return self._reserved.get(place.number) is place
+
     def discard(self, snapshot: Snapshot) -> None:
         """A stored snapshot was never written: nobody may find it."""
         assert not snapshot.holders, f"discard: a sequence holds snapshot {snapshot.number}"
@@ -196,7 +200,7 @@ class SnapshotIndex:
         self._free.append(snapshot.number)
 
     def _end_reservation(self, place: Snapshot) -> None:
-        if self._reserved.get(place.number) is not place:
+        if not self.is_reserved(place):
             raise AssertionError(f"snapshot {place.number} is not reserved. End a copy once.")
         del self._reserved[place.number]
 

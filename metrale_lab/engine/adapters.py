@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from metrale_lab import arguments
 from metrale_lab.engine.core import TransformerCore
+from metrale_lab.engine.ending import attempt_and_log
 from metrale_lab.engine.sequence import SequenceState
 from metrale_lab.errors import AdapterError
 from metrale_lab.trace.events import NONE, MemoryPart
@@ -86,14 +88,15 @@ class TransformerAdapters(TransformerCore):
         """Resolve the sequence's adapter, once."""
         if not seq.adapter_bound:
             slot = self._checked_slot(seq.adapter_slot)
+            identity = self.adapters.identity(slot)
             seq.acquired_adapter_slot = self.adapters.acquire(slot, seq.id)
-            seq.adapter_id = self.adapters.identity(seq.acquired_adapter_slot)
-            seq.adapter_bound = True
+            seq.adapter_id, seq.adapter_bound = identity, True
 
     def _unbind_adapter(self, seq: SequenceState) -> None:
-        slot, seq.acquired_adapter_slot = seq.acquired_adapter_slot, NONE
-        seq.adapter_id, seq.adapter_bound = 0, False
-        if self.adapters.release(slot, seq.id):
+        slot = seq.acquired_adapter_slot
+        is_free = self.adapters.release(slot, seq.id)
+        seq.acquired_adapter_slot, seq.adapter_id, seq.adapter_bound = NONE, 0, False
+        if is_free:
             self._tidy(slot)
 
     def _checked_slot(self, slot: int) -> int:
@@ -113,19 +116,25 @@ class TransformerAdapters(TransformerCore):
 
     def _replace_pools(self, replace: Callable[[], None], takes_fault: bool = True) -> None:
         """Change the tensors that captured steps read, so the captures go."""
-        self._do(replace, takes_fault)
-        self.steps.graphs.drop_captures()
-        self._emit(MemoryPart("adapters", self.steps.adapters.nbytes))
+        try:
+            self._do(replace, takes_fault)
+        finally:  # a failure does not say whether they were changed
+            self.steps.graphs.drop_captures()
+            self._emit(MemoryPart("adapters", self.steps.adapters.nbytes))
 
     def _tidy(self, slot: int) -> None:
         """The slot may have become free: the pools go with the last adapter.
 
-        A failure of work before is told to whom it belongs; the pools stay until the next time.
+        What asked for it has succeeded already, so a failure is only logged: the pools stay until
+        the next time. A failure of work before is told to whom it belongs.
         """
         if not self.adapters.any_held:
-            self._replace_pools(self.steps.adapters.clear, takes_fault=False)
+            clear = partial(self._replace_pools, self.steps.adapters.clear, takes_fault=False)
+            attempt_and_log([("giving the memory of adapters back", clear)])
         elif self.settings.poison and self.adapters.resolve(slot) == NONE:
-            self._last_stream.enqueue(lambda: self.steps.adapters.poison(slot))
+            poison = partial(self.steps.adapters.poison, slot)
+            enqueue = partial(self._last_stream.enqueue, poison)
+            attempt_and_log([("poisoning an adapter's slot", enqueue)])
 
     def _do(self, work: Callable[[], None], takes_fault: bool = True) -> None:
         """Run work behind everything that was launched, and wait for it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from metrale_lab.arguments import instance
 from metrale_lab.cache.adapters import AdapterSlots
@@ -14,6 +15,7 @@ from metrale_lab.cache.slots import SlotPool
 from metrale_lab.cache.snapshots import SnapshotIndex
 from metrale_lab.cache.tree import PrefixTree
 from metrale_lab.device.base import Device, Stream
+from metrale_lab.engine.ending import give_back_each
 from metrale_lab.engine.sequence import SequenceState
 from metrale_lab.engine.settings import EngineSettings
 from metrale_lab.engine.step_inputs import StepInputs
@@ -167,8 +169,23 @@ class TransformerCore:
 
     def _shorten(self, seq: SequenceState, blocks: int, cause: str) -> None:
         """Give back the sequence's last blocks until its table has `blocks`."""
-        while len(seq.block_table) > blocks:
-            self.allocator.free_block(seq.block_table.pop(), seq.id, cause)
+        newest_first = reversed(seq.block_table[blocks:])
+        give_back_each(seq.block_table, newest_first, partial(self._free_block, seq, cause))
+
+    def _free_blocks(self, seq: SequenceState) -> None:
+        """Give back all blocks of a sequence that ends."""
+        blocks = tuple(seq.block_table)
+        give_back_each(seq.block_table, blocks, partial(self._free_block, seq, "decode"))
+
+    def _free_block(self, seq: SequenceState, cause: str, block: int) -> None:
+        self.allocator.free_block(block, seq.id, cause)
+
+    def _release_nodes(self, seq: SequenceState, keep: int = 0) -> None:
+        """Give back the sequence's prefix nodes, all but the first `keep`."""
+        give_back_each(seq.held_nodes, seq.held_nodes[keep:], self._release_node)
+
+    def _release_node(self, node: int) -> None:
+        self.allocator.release_nodes([node])
 
     def _store_prefix(self, seq: SequenceState, cause: str) -> None:
         """Offer the full blocks of committed tokens to the prefix cache, and hold their nodes."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
 
 from metrale_lab.device.base import Event, Stream
 from metrale_lab.engine.checks import check_batch, checked_ids
+from metrale_lab.engine.ending import Step, attempt_and_log
 from metrale_lab.engine.feed import Logits
 from metrale_lab.engine.logits import StepLogits
 from metrale_lab.engine.sequence import SequenceState
@@ -14,6 +17,23 @@ from metrale_lab.engine.states import Cut, TransformerStates
 from metrale_lab.engine.traits import ModelForward
 from metrale_lab.errors import InvalidRequest
 from metrale_lab.trace.events import NONE, PrefixLookup, SequenceAdvanced
+
+
+class _Before(NamedTuple):
+    """How much a sequence had when a call began."""
+
+    seq: SequenceState
+    seq_len: int
+    tokens: int
+    nodes: int
+    blocks: int
+    looked_up: bool
+    adapter_bound: bool
+
+    @classmethod
+    def of(cls, seq: SequenceState) -> _Before:
+        sizes = seq.seq_len, len(seq.tokens), len(seq.held_nodes), len(seq.block_table)
+        return cls(seq, *sizes, seq.lookup_done, seq.adapter_bound)
 
 
 class TransformerForward(TransformerStates, ModelForward):
@@ -61,10 +81,10 @@ class TransformerForward(TransformerStates, ModelForward):
             with self._saving(seq, ids, chosen) as cuts:
                 logits = self._launch_prompt(ids, seq, cuts, chosen)
                 self._settle_if(stream is None, logits, chosen)
-        self._advance(seq, ids)
+                self._advance(seq, ids)
+                self._store_prefix(seq, "prefill")
+                self._publish(seq, cuts)
         seq.prompt_len = seq.seq_len
-        self._store_prefix(seq, "prefill")
-        self._publish(seq, cuts)
         return logits
 
     def decode_batch(
@@ -88,8 +108,8 @@ class TransformerForward(TransformerStates, ModelForward):
             self._roll(seqs, chosen)
             logits = self.steps.decode.launch(ids, [-1] * len(ids), seqs, chosen)
             self._settle_if(stream is None, logits, chosen)
-        for token, seq in zip(ids, seqs, strict=True):
-            self._advance(seq, [token])
+            for token, seq in zip(ids, seqs, strict=True):
+                self._advance(seq, [token])
         return logits
 
     def _launch_prompt(
@@ -168,29 +188,34 @@ class TransformerForward(TransformerStates, ModelForward):
     @contextmanager
     def _undone_on_failure(self, *seqs: SequenceState) -> Iterator[None]:
         """Give back on an exception what the sequences took inside."""
-        marks = [
-            (seq, seq.seq_len, len(seq.block_table), seq.lookup_done, seq.adapter_bound)
-            for seq in seqs
-        ]
+        marks = [_Before.of(seq) for seq in seqs]
         try:
             yield
         except BaseException:
             self._forget_inputs([seq.id for seq in seqs])
-            for seq, seq_len, blocks, looked_up, bound in reversed(marks):
-                self._shorten(seq, blocks, "growth")
-                if looked_up != seq.lookup_done:
-                    self._detach_prefix(seq)
-                if bound != seq.adapter_bound:
-                    self._unbind_adapter(seq)
-                if seq.seq_len != seq_len:
-                    self._emit(SequenceAdvanced(seq.id, seq.seq_len))
+            for before in reversed(marks):
+                self._undo(before)
             raise
 
+    def _undo(self, before: _Before) -> None:
+        seq, moved = before.seq, before.seq.seq_len != before.seq_len
+        del seq.tokens[before.tokens :]
+        seq.seq_len = before.seq_len
+        steps: list[Step] = [
+            ("giving prefix nodes back", partial(self._release_nodes, seq, before.nodes)),
+            ("giving blocks back", partial(self._shorten, seq, before.blocks, "growth")),
+        ]
+        if before.looked_up != seq.lookup_done:
+            steps.append(("forgetting a lookup", partial(self._detach_prefix, seq)))
+        if before.adapter_bound != seq.adapter_bound:
+            steps.append(("letting go of an adapter", partial(self._unbind_adapter, seq)))
+        attempt_and_log(steps)
+        if moved:
+            self._emit(SequenceAdvanced(seq.id, seq.seq_len))
+
     def _detach_prefix(self, seq: SequenceState) -> None:
-        """Make a sequence fresh again whose prefix was attached and never continued."""
+        """Make a sequence fresh again that gave back what its lookup took."""
+        seq.cached_prefix_tokens = seq.reused_prefix_tokens = 0
+        seq.lookup_done = False
         if self.holds_state:
             self._forget_state(seq)
-        self.allocator.release_nodes(seq.held_nodes)
-        seq.held_nodes, seq.tokens = [], []
-        seq.seq_len = seq.cached_prefix_tokens = seq.reused_prefix_tokens = 0
-        seq.lookup_done = False

@@ -13,7 +13,7 @@ from metrale_lab.engine.sequence import SequenceState
 from metrale_lab.engine.states import TransformerStates
 from metrale_lab.engine.traits import ModelLifecycle
 from metrale_lab.errors import EngineBusy
-from metrale_lab.trace.events import Observer, SequenceClosed, SequenceOpened
+from metrale_lab.trace.events import Observer, SequenceAdvanced, SequenceClosed, SequenceOpened
 
 
 class TransformerLifecycle(TransformerStates, ModelLifecycle):
@@ -39,23 +39,26 @@ class TransformerLifecycle(TransformerStates, ModelLifecycle):
         self._save_last_boundary(seq)
 
     def free_sequence(self, seq: SequenceState) -> None:
+        """Give back all that the sequence holds; a second call gives back nothing.
+
+        What cannot be given back is kept, everything else is not, and the first failure is
+        raised: the sequence lives on without tokens, and another call tries the rest again.
+        """
         self._enter()
         if instance("seq", seq, SequenceState).freed:
             return
         self._owned(seq)
-        self._empty_slot(seq)
-        seq.slot.release()
-        self._release_snapshot(seq)
-        self._unbind_adapter(seq)
-        self.allocator.release_nodes(seq.held_nodes)
-        seq.held_nodes = []
-        for block in seq.block_table:
-            self.allocator.free_block(block, seq.id, "decode")
-        seq.block_table = []
-        seq.proposer_state = None
-        seq.freed = True
-        del self.sequences[seq.id]
-        self._emit(SequenceClosed(seq.id))
+        attempt_each(
+            [
+                ("poisoning a slot", partial(self._empty_slot, seq)),
+                ("giving a slot back", seq.slot.release),
+                ("letting go of a snapshot", partial(self._release_snapshot, seq)),
+                ("letting go of an adapter", partial(self._unbind_adapter, seq)),
+                ("giving prefix nodes back", partial(self._release_nodes, seq)),
+                ("giving blocks back", partial(self._free_blocks, seq)),
+                ("closing a sequence", partial(self._close, seq)),
+            ]
+        )
 
     def compact_sequence(self, seq: SequenceState, new_slot: int) -> None:
         self._enter()
@@ -181,6 +184,18 @@ class TransformerLifecycle(TransformerStates, ModelLifecycle):
         self.sequences[seq.id] = seq
         self._emit(SequenceOpened(seq.id, guard.claimed.slot, seq.adapter_slot, seq.adapter_id))
         return seq
+
+    def _close(self, seq: SequenceState) -> None:
+        """End a sequence that holds nothing any more."""
+        if seq.holds_something:
+            seq.tokens, seq.seq_len = [], 0  # its blocks are no beginning of it any more
+            seq.cached_prefix_tokens = seq.reused_prefix_tokens = 0
+            self._emit(SequenceAdvanced(seq.id, 0))
+            return
+        seq.proposer_state = None
+        seq.freed = True
+        del self.sequences[seq.id]
+        self._emit(SequenceClosed(seq.id))
 
     def _empty_slot(self, seq: SequenceState) -> None:
         slot = seq.slot_idx

@@ -103,7 +103,7 @@ class SequenceState:
         self.slot = SlotGuard() if slot is None else slot
         self.retired = False
         self.adapter_slot = -1
-        self.acquired_adapter_slot = -1
+        self.acquired_adapter_slot = NONE
         self.adapter_id = 0
         self.adapter_bound = False
         self.prompt_len = 0
@@ -122,6 +122,12 @@ class SequenceState:
     @property
     def slot_idx(self) -> int | None:
         return self.slot.slot
+
+    @property
+    def holds_something(self) -> bool:
+        """Whether it holds anything that `free_sequence` gives back."""
+        shares = self.snapshot is not None or self.acquired_adapter_slot != NONE
+        return shares or self.slot_idx is not None or bool(self.held_nodes or self.block_table)
 
     def __repr__(self) -> str:
         return (

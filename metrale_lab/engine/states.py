@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import NamedTuple
 
 from metrale_lab.cache.snapshots import Snapshot
@@ -11,6 +12,7 @@ from metrale_lab.counting import counted
 from metrale_lab.device.base import Stream
 from metrale_lab.engine.adapters import TransformerAdapters
 from metrale_lab.engine.checks import check_room
+from metrale_lab.engine.ending import Step, attempt_and_log
 from metrale_lab.engine.mark import Mark
 from metrale_lab.engine.sequence import SequenceState
 from metrale_lab.engine.state_pools import ROLLING
@@ -75,6 +77,7 @@ class TransformerStates(TransformerAdapters):
     def _enqueue_first_state(self, seq: SequenceState, stream: Stream) -> None:
         """Put the state into the slot that the sequence starts from: a snapshot's, or none."""
         slot = seq.slot.claimed.slot
+        seq.first_state = Mark()  # not there, if the rest fails
         if seq.snapshot is None:
             self.steps.states.enqueue_start(slot, stream)
         else:
@@ -82,15 +85,16 @@ class TransformerStates(TransformerAdapters):
             self.steps.snapshots.enqueue_restore(seq.snapshot, slot, depth % 2, stream)
         seq.first_state = Mark.behind(stream)
 
-    def _stands_at_start(self, seq: SequenceState) -> bool:
-        return seq.seq_len == (0 if seq.snapshot is None else seq.snapshot.depth)
+    def _starts_at(self, seq: SequenceState) -> int:
+        """Tokens of the state that the sequence starts from."""
+        return 0 if seq.snapshot is None else seq.snapshot.depth
 
     def _prepare_states(self, seqs: Sequence[SequenceState], stream: Stream) -> None:
         """Put first states into their slots that the device skipped, as work before failed."""
         if not self.holds_state:
             return
         for seq in seqs:
-            if not seq.first_state.ran and self._stands_at_start(seq):
+            if not seq.first_state.ran and seq.seq_len == self._starts_at(seq):
                 self._enqueue_first_state(seq, stream)
 
     def _forget_state(self, seq: SequenceState) -> None:
@@ -111,43 +115,44 @@ class TransformerStates(TransformerAdapters):
     ) -> Iterator[list[Cut]]:
         """Where to cut a prefill of `ids` to save the state, shallowest first.
 
-        If the body raises the places are free again, and the sequence has its state from before.
+        The body publishes the places. If it raises, those that it did not are free again, and the
+        sequence has its state from before.
         """
         if not self.holds_state:
             yield []
             return
         cuts: list[Cut] = []
         self._prepare_states([seq], stream)
-        spare = Mark()
+        start, spare = seq.seq_len, Mark()
         try:
             spare = self._keep_spare(seq, stream)
             cuts += self._cuts(seq, ids)
             yield cuts
         except BaseException:
-            for cut in cuts:
-                if cut.place is not None:
-                    self.snapshots.withdraw(cut.place)
-            with suppress(Exception):  # the first failure is the one to tell
-                self._put_back(seq, spare, stream)
+            put_back = partial(self._put_back, seq, start, spare, stream)
+            attempt_and_log([*self._withdrawals(cuts), ("putting a state back", put_back)])
             raise
 
     def _keep_spare(self, seq: SequenceState, stream: Stream) -> Mark:
         seq.rolling_tokens = 0
-        if self._stands_at_start(seq):
+        if seq.seq_len == self._starts_at(seq):
             return Mark()
         slot = seq.slot.claimed.slot
         self.steps.snapshots.enqueue_copy(slot, seq.seq_len % 2, ROLLING, stream)
         return Mark.behind(stream)
 
-    def _put_back(self, seq: SequenceState, spare: Mark, stream: Stream) -> None:
-        """Undo what a prefill wrote; where the device skipped the spare it skipped the rest."""
+    def _put_back(self, seq: SequenceState, start: int, spare: Mark, stream: Stream) -> None:
+        """Undo what a prefill from `start` wrote.
+
+        Where the device skipped the spare it skipped the rest.
+        """
         with suppress(DeviceFault):  # so that nothing is skipped from here on
             stream.synchronize()
-        if self._stands_at_start(seq):
+        if start == self._starts_at(seq):
             self._enqueue_first_state(seq, stream)
         elif spare.ran:
             slot = seq.slot.claimed.slot
-            self.steps.snapshots.enqueue_copy(slot, ROLLING, seq.seq_len % 2, stream)
+            self.steps.snapshots.enqueue_copy(slot, ROLLING, start % 2, stream)
 
     def _cuts(self, seq: SequenceState, ids: Sequence[int]) -> Iterator[Cut]:
         """The planned depths that lie in `ids`, whether or not there is a place for the state.
@@ -162,6 +167,12 @@ class TransformerStates(TransformerAdapters):
         for depth in wanted or [(end - 1) // self.block_size * self.block_size]:
             if seq.seq_len < depth <= end:
                 yield Cut(depth, self.snapshots.reserve(tokens[:depth], seq.adapter_id, seq.id))
+
+    def _withdrawals(self, cuts: Sequence[Cut]) -> list[Step]:
+        """What gives back the places that were not published."""
+        places = [one.place for one in cuts if one.place and self.snapshots.is_reserved(one.place)]
+        withdraw = self.snapshots.withdraw
+        return [("giving a snapshot's place back", partial(withdraw, place)) for place in places]
 
     def _publish(self, seq: SequenceState, cuts: Sequence[Cut]) -> None:
         """Let saved states be found; the blocks up to there are in the prefix cache."""
@@ -194,13 +205,13 @@ class TransformerStates(TransformerAdapters):
         place = self.snapshots.reserve(seq.tokens[:depth], seq.adapter_id, seq.id)
         if place is None:
             return
-        slot = seq.slot.claimed.slot
+        slot, cuts = seq.slot.claimed.slot, [Cut(depth, place)]
         try:
             self.steps.snapshots.enqueue_save(slot, buffer, place, self._last_stream)
+            self._publish(seq, cuts)
         except BaseException:
-            self.snapshots.withdraw(place)
+            attempt_and_log(self._withdrawals(cuts))
             raise
-        self._publish(seq, [Cut(depth, place)])
 
     def _buffer_of(self, seq: SequenceState, depth: int) -> int | None:
         """The buffer with the sequence's state after `depth` tokens, None when it is gone."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from metrale_lab.device.base import Device, Event, PinnedMemory, Stream
 from metrale_lab.device.memory import host_copy
+from metrale_lab.engine.ending import attempt_each
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _ALIGN = 64
@@ -48,6 +49,12 @@ class Staging:
 
     def __getitem__(self, name: str) -> Array:
         return self._arrays[name]
+
+    def give_back(self) -> None:
+        """Destroy the event and free the memory; both are attempted."""
+        attempt_each(
+            [("destroying an event", self.event.destroy), ("freeing memory", self.memory.free)]
+        )
 
 
 class StepInputs:
@@ -157,10 +164,8 @@ class StepInputs:
     def close(self) -> None:
         """Give host memory and events back; nothing may be in flight."""
         self.newest = None
-        while self._stagings:
-            staging = self._stagings.popleft()
-            staging.event.destroy()
-            staging.memory.free()
+        stagings, self._stagings = self._stagings, deque()
+        attempt_each(("giving back a host copy", one.give_back) for one in stagings)
 
 
 def _copy(source: Tensor, target: Tensor) -> Callable[[], None]:

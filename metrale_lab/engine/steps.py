@@ -6,6 +6,7 @@ import torch
 
 from metrale_lab.device.base import Device
 from metrale_lab.engine.decode_step import DecodeStep
+from metrale_lab.engine.ending import attempt_each
 from metrale_lab.engine.graphs import GraphCache, padded_width
 from metrale_lab.engine.logits import LogitsBuffer
 from metrale_lab.engine.network import build_network
@@ -49,6 +50,10 @@ class Steps:
 
     def close(self) -> None:
         """Drop captures and give staging memory back; nothing may be in flight."""
-        self.graphs.clear()
-        for step in (self.decode, self.prefill, self.pick):
-            step.inputs.close()
+        inputs = [step.inputs for step in (self.decode, self.prefill, self.pick)]
+        attempt_each(
+            [
+                ("dropping captures", self.graphs.clear),
+                *(("giving staging memory back", one.close) for one in inputs),
+            ]
+        )

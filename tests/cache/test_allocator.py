@@ -97,6 +97,16 @@ def test_attach_takes_a_reference_on_each_matched_block():
     assert cache.pool.free_list() == free_list  # a hit takes nothing off the free list
 
 
+def test_attach_takes_all_references_or_none():
+    cache = make_cache()
+    table = store(cache, tokens(3 * BS))
+    match = cache.tree.lookup(tokens(3 * BS), 0)
+    broken = match._replace(blocks=(*match.blocks[:2], cache.pool.free_list()[0]))
+    with pytest.raises(AssertionError, match="cannot share it"):
+        cache.allocator.attach(4, broken)
+    assert [cache.pool.ref_count(block) for block in table] == [1, 1, 1]
+
+
 def test_acquired_references_come_before_released_ones():
     cache = make_cache()
     [old] = store(cache, tokens(BS))

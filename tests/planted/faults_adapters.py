@@ -88,8 +88,8 @@ ADAPTER_FAULTS = (
     Fault(
         "a sequence releases the slot that it asked for, not the one that it got",
         MODEL,
-        "        slot, seq.acquired_adapter_slot = seq.acquired_adapter_slot, NONE\n",
-        "        slot, seq.acquired_adapter_slot = seq.adapter_slot, NONE\n",
+        "        slot = seq.acquired_adapter_slot\n",
+        "        slot = seq.adapter_slot\n",
         ORACLE,
     ),
     Fault(
@@ -102,23 +102,22 @@ ADAPTER_FAULTS = (
     Fault(
         "a sequence's adapter is not in its key",
         MODEL,
-        "            seq.adapter_id = self.adapters.identity(seq.acquired_adapter_slot)\n",
-        "",
+        "seq.adapter_id, seq.adapter_bound = identity, True",
+        "seq.adapter_bound = True",
         SERVED,
     ),
     Fault(
         "a freed sequence keeps its adapter",
         LIFECYCLE,
-        "        self._unbind_adapter(seq)\n",
-        "",
+        "partial(self._unbind_adapter, seq)",
+        'partial(setattr, seq, "acquired_adapter_slot", -1)',
         SERVED,
     ),
     Fault(
         "a failed first use keeps its adapter",
         FORWARD,
-        "                if bound != seq.adapter_bound:\n"
-        "                    self._unbind_adapter(seq)\n",
-        "",
+        "if before.adapter_bound != seq.adapter_bound:",
+        "if False:",
         ORACLE,
     ),
     Fault(

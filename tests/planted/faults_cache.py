@@ -146,22 +146,23 @@ CACHE_FAULTS = (
     Fault(
         "nodes of a freed sequence stay held",
         "metrale_lab/engine/lifecycle.py",
-        "        self.allocator.release_nodes(seq.held_nodes)\n",
-        "",
+        "partial(self._release_nodes, seq)",
+        "seq.held_nodes.clear",
         KNOWN,
     ),
     Fault(
         "a reserved block of a freed sequence leaks",
-        "metrale_lab/engine/lifecycle.py",
-        "        for block in seq.block_table:\n",
-        "        for block in seq.block_table[: -(-seq.seq_len // self.block_size)]:\n",
+        "metrale_lab/engine/core.py",
+        "        blocks = tuple(seq.block_table)\n",
+        "        del seq.block_table[-(-seq.seq_len // self.block_size) :]\n"
+        "        blocks = tuple(seq.block_table)\n",
         ("tests/scheduler/test_pipeline.py",),
     ),
     Fault(
         "a failed prefill keeps the blocks that it took",
         "metrale_lab/engine/forward.py",
-        '                self._shorten(seq, blocks, "growth")\n',
-        "",
+        'partial(self._shorten, seq, before.blocks, "growth")',
+        "int",
         ("tests/engine/test_lifecycle.py", "tests/engine/test_prefix.py"),
     ),
     Fault(

@@ -212,9 +212,9 @@ MODEL_FAULTS = (
     Fault(
         "a sequence is told closed before its blocks came back",
         "metrale_lab/engine/lifecycle.py",
-        "        seq.slot.release()\n        self._release_snapshot(seq)\n",
-        "        self._emit(SequenceClosed(seq.id))\n"
-        "        seq.slot.release()\n        self._release_snapshot(seq)\n",
+        '                ("giving a slot back", seq.slot.release),\n',
+        '                ("closing", partial(self._emit, SequenceClosed(seq.id))),\n'
+        '                ("giving a slot back", seq.slot.release),\n',
         FOLD,
     ),
     Fault(

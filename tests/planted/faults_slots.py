@@ -151,8 +151,8 @@ SLOT_FAULTS = (
     Fault(
         "a prefill that failed leaves half of its state",
         STATES,
-        "                self._put_back(seq, spare, stream)\n",
-        "                pass\n",
+        'self._withdrawals(cuts), ("putting a state back", put_back)])',
+        "self._withdrawals(cuts)])",
         PREFIX,
     ),
     Fault(
@@ -165,8 +165,8 @@ SLOT_FAULTS = (
     Fault(
         "a hold on a snapshot is never given back",
         "metrale_lab/engine/lifecycle.py",
-        "        self._release_snapshot(seq)\n",
-        "",
+        "partial(self._release_snapshot, seq)",
+        'partial(setattr, seq, "snapshot", None)',
         RUNS,
     ),
     Fault(

@@ -69,11 +69,13 @@ def no_copy_when_moving(patch: pytest.MonkeyPatch) -> None:
 
 
 def release_twice(patch: pytest.MonkeyPatch) -> None:
-    """Once when the sequence is freed, and once more when its guard is collected."""
+    real = SlotGuard.release
 
     def release(guard):
-        if guard.claim is not None:
-            guard.claim.pool._free.append(guard.claim.slot)
+        claim = guard.claim
+        real(guard)
+        if claim is not None:
+            claim.pool._free.append(claim.slot)
 
     patch.setattr(SlotGuard, "release", release)
 

@@ -1,0 +1,55 @@
+"""Faults of calls that fail half-way, and of giving things back."""
+
+from __future__ import annotations
+
+from tests.planted.fault import Fault
+
+ENDING = "metrale_lab/engine/ending.py"
+FORWARD = "metrale_lab/engine/forward.py"
+STATES = "metrale_lab/engine/states.py"
+CALLS = ("tests/engine/test_calls_that_fail.py",)
+
+ENDING_FAULTS = (
+    Fault(
+        "giving back stops at the first failure",
+        ENDING,
+        "            failures.append((name, error))\n",
+        "            failures.append((name, error))\n            break\n",
+        CALLS,
+    ),
+    Fault(
+        "what could not be given back is forgotten",
+        ENDING,
+        "        give_back(item)\n        held.remove(item)\n",
+        "        held.remove(item)\n        give_back(item)\n",
+        CALLS,
+    ),
+    Fault(
+        "a prompt that fails after its launch keeps the places of its snapshots",
+        STATES,
+        "attempt_and_log([*self._withdrawals(cuts), (",
+        "attempt_and_log([(",
+        CALLS,
+    ),
+    Fault(
+        "a prompt that fails after its launch has been processed",
+        FORWARD,
+        "        del seq.tokens[before.tokens :]\n        seq.seq_len = before.seq_len\n",
+        "",
+        CALLS,
+    ),
+    Fault(
+        "a host copy whose upload failed is lost",
+        "metrale_lab/engine/step_inputs.py",
+        "            self._stagings.appendleft(staging)\n",
+        "",
+        CALLS,
+    ),
+    Fault(
+        "a lookup that fails half-way keeps some blocks",
+        "metrale_lab/cache/allocator.py",
+        "            for block in taken:\n",
+        "            for block in taken[1:]:\n",
+        ("tests/cache/test_allocator.py",),
+    ),
+)
