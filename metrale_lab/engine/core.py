@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 
 from metrale_lab.arguments import instance
@@ -57,15 +57,20 @@ class TransformerCore:
         self.allocator = BlockAllocator(self.pool, self.tree, emit)
         self.adapters = AdapterSlots(emit)
         self.sequences: dict[int, SequenceState] = {}
-        self._steps: Steps | None = self._make_steps(loaded, emit)
-        self.slots = SlotPool(self._steps.states.slots, emit)
-        self.holds_state = self._steps.states.slot_bytes > 0
-        self.snapshots = SnapshotIndex(self._steps.snapshots.places, settings.block_size, emit)
-        self._stream = self._last_stream = device.create_stream("model")
-        self._block_bytes = self._steps.pools.block_bytes
         self._next_id = 0
         self._bound = threading.local()
-        self._tell_memory()
+        self._steps: Steps | None
+        with ExitStack() as made:
+            self._steps = steps = self._make_steps(loaded, emit)
+            made.callback(steps.close)
+            self.slots = SlotPool(steps.states.slots, emit)
+            self.holds_state = steps.states.slot_bytes > 0
+            self.snapshots = SnapshotIndex(steps.snapshots.places, settings.block_size, emit)
+            self._block_bytes = steps.pools.block_bytes
+            self._stream = self._last_stream = device.create_stream("model")
+            made.callback(self._stream.close)
+            self._tell_memory()
+            made.pop_all()
 
     def _make_steps(self, loaded: LoadedModel, emit: Observer) -> Steps:
         return Steps(loaded, self.settings, self.device, emit)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import torch
 
 from metrale_lab.device.base import Device
@@ -38,9 +40,13 @@ class Steps:
         self.logits = LogitsBuffer(device, rows, loaded.spec.vocab_size, settings.dtype)
         self.cells = torch.zeros(rows + 1, dtype=torch.int32, device=device.torch_device)
         runner = StepRunner(device, self.graphs, settings.capture)
-        self.decode = DecodeStep(self.network, runner, self.logits, self.cells, rows)
-        self.prefill = PrefillStep(self.network, runner, self.logits)
-        self.pick = PickStep(self.network, runner, self.logits, self.cells, rows)
+        with ExitStack() as made:
+            self.decode = DecodeStep(self.network, runner, self.logits, self.cells, rows)
+            made.callback(self.decode.inputs.close)
+            self.prefill = PrefillStep(self.network, runner, self.logits)
+            made.callback(self.prefill.inputs.close)
+            self.pick = PickStep(self.network, runner, self.logits, self.cells, rows)
+            made.pop_all()
 
     @property
     def workspace_bytes(self) -> int:

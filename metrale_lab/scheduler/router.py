@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -42,7 +43,10 @@ class Router(ABC):
         self._model, self._emit, self._max_polls = model, emit, max_polls
         self._has_feed = model.supports_device_token_feed()
         self._ring = Ring(model, ring_slots if self._has_feed else 0, max_rows)
-        self._prompt_ring = Ring(model, 1 if self._has_feed else 0, 1)
+        with ExitStack() as made:
+            made.callback(self._ring.close)
+            self._prompt_ring = Ring(model, 1 if self._has_feed else 0, 1)
+            made.pop_all()
         self._launcher = Launcher(model, self._has_feed)
         self._next_ticket: Ticket = 0
         self.counters = RouterCounters()

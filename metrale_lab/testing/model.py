@@ -125,8 +125,12 @@ def scripted_model(
     )
     kind = TagModel if feed else UnfedTagModel
     model = kind(loaded, settings, device or ScriptedDevice(), emit)
-    model.network.biased.update(biased or {})
     model.bind_gpu_to_thread()
-    for name, path in by_name(adapters).items():
-        model.load_adapter(name, path)
+    try:
+        model.network.biased.update(biased or {})
+        for name, path in by_name(adapters).items():
+            model.load_adapter(name, path)
+    except BaseException:
+        model.teardown()
+        raise
     return model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -131,9 +132,13 @@ class TagSteps:
         self.cells = empty_cells(rows)
         runner = StepRunner(device, self.graphs, capture=False)
         network: Any = self.network
-        self.decode = TagDecodeStep(network, runner, self.logits, self.cells, rows)
-        self.prefill = TagPrefillStep(network, runner, self.logits)
-        self.pick = TagPickStep(network, runner, self.logits, self.cells, rows)
+        with ExitStack() as made:
+            self.decode = TagDecodeStep(network, runner, self.logits, self.cells, rows)
+            made.callback(self.decode.inputs.close)
+            self.prefill = TagPrefillStep(network, runner, self.logits)
+            made.callback(self.prefill.inputs.close)
+            self.pick = TagPickStep(network, runner, self.logits, self.cells, rows)
+            made.pop_all()
 
     def close(self) -> None:
         """Give staging memory back; nothing may be in flight."""

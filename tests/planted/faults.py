@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.planted.faults_adapters import ADAPTER_FAULTS
 from tests.planted.faults_cache import CACHE_FAULTS
 from tests.planted.faults_ending import ENDING_FAULTS
+from tests.planted.faults_failures import FAILURE_FAULTS
 from tests.planted.faults_hybrid import HYBRID_FAULTS
 from tests.planted.faults_model import MODEL_FAULTS
 from tests.planted.faults_scheduler import SCHEDULER_FAULTS
@@ -18,4 +19,5 @@ FAULTS = (
     *ADAPTER_FAULTS,
     *SLOT_FAULTS,
     *ENDING_FAULTS,
+    *FAILURE_FAULTS,
 )
