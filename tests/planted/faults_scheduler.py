@@ -265,8 +265,8 @@ SCHEDULER_FAULTS = (
     Fault(
         "chunks are cut before the cached part is known",
         PREFILL,
-        "            size = min(self._left, end - start)\n",
-        "            size = min(self._left, end)\n",
+        "            size = self._next_chunk(end - start)\n",
+        "            size = self._next_chunk(end)\n",
         KNOWN,
     ),
     Fault(
