@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
 
 from metrale_lab.engine import SequenceState
 from metrale_lab.engine.model import TransformerModel
+from metrale_lab.engine.step_inputs import Staging, StepInputs
 from metrale_lab.weights import LoadedModel
 from tests.engine.kit import as_tensor, best, fed_greedy, greedy, opened, prompt, start
 
@@ -103,17 +107,47 @@ def test_captured_steps_give_the_scores_of_eager_ones(loaded: LoadedModel) -> No
     assert torch.equal(*scores)
 
 
-def test_a_replay_after_a_longer_row_reads_no_stale_table(loaded: LoadedModel) -> None:
-    with opened(loaded, poison=True) as model:
-        long, _ = start(model, prompt(100))
-        model.decode_batch([1], [long])
-        model.free_sequence(long)
-        model.drop_cache()
-        short, token = start(model, PROMPTS[0])
-        after = as_tensor(model.decode_batch([token], [short]))
-    with opened(loaded, capture=False) as model:
-        short, token = start(model, PROMPTS[0])
-        torch.testing.assert_close(after, as_tensor(model.decode_batch([token], [short])))
+def after_a_longer_row(loaded: LoadedModel, row: int, capture: bool = True) -> torch.Tensor:
+    """Scores of a step of two rows, in one of which a longer sequence was before."""
+    with opened(loaded, capture=capture, poison=True, prefix_cache=False) as model:
+        beside, _ = start(model, PROMPTS[2])
+        for tokens in (prompt(100), PROMPTS[0]):
+            seq, _ = start(model, tokens)
+            rows = [seq, beside] if row == 0 else [beside, seq]
+            logits = model.decode_batch([1, 2], rows)
+            scores, captured = as_tensor(logits), logits.captured
+            model.free_sequence(seq)
+    assert captured == capture
+    return scores
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_replay_after_a_longer_row_reads_no_stale_table(loaded: LoadedModel, row: int) -> None:
+    after, eager = (after_a_longer_row(loaded, row, capture) for capture in (True, False))
+    torch.testing.assert_close(after, eager)
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_stale_table_that_a_replay_reads_shows_in_the_scores(
+    loaded: LoadedModel, row: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault: what the captured step is sent of the row is still the longer one's table."""
+    eager = after_a_longer_row(loaded, row, capture=False)
+    writing, sent = StepInputs.writing, list[Any]()
+
+    @contextmanager
+    def stale(inputs: StepInputs, *given: Any) -> Iterator[Staging]:
+        with writing(inputs, *given) as staging:
+            yield staging
+            if "tables" in inputs._parts:
+                sent.append(staging["tables"][row].copy())
+                staging["tables"][row] = sent[0]
+
+    monkeypatch.setattr(StepInputs, "writing", stale)
+    after = after_a_longer_row(loaded, row)
+    assert len(sent) == 2
+    assert not torch.allclose(after[row], eager[row])
+    torch.testing.assert_close(after[1 - row], eager[1 - row])
 
 
 @pytest.mark.parametrize(("poison", "bits"), [(False, 0), (True, -1)])

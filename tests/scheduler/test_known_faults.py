@@ -121,10 +121,16 @@ def test_resume_remembers_what_was_generated():
 @pytest.mark.parametrize("router", ["sync", "async"])
 def test_many_short_requests_leave_nothing_behind(router):
     world = World(router, num_blocks=12, prefix_cache=False, max_batch=3)
-    for number in range(200):
+    for number in range(2000):
         world.submit(number % 60, number % 7, max_tokens=1 + number % 4)
-    world.run(max_ticks=1000)
-    assert world.model.num_free_blocks() == 12
+        if number % 20 == 19:
+            while world.scheduler.tick():
+                pass
+            world.check()
+            assert world.model.num_free_blocks() == 12
+    for request in world.requests[::100]:
+        world.compare(request.result(0))
+    assert not any(request.exception() for request in world.requests)
     world.check_empty()
 
 

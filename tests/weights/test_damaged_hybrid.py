@@ -110,14 +110,16 @@ def test_a_tensor_without_a_place_is_named(folder):
         load_model(folder)
 
 
-def test_the_older_names_of_layer_kinds_are_read(granite):
+@pytest.mark.parametrize("listed", ["layer_types", "layers_block_type"])
+@pytest.mark.parametrize(
+    "kinds", [("mamba", "attention"), ("linear_attention", "full_attention")], ids=" and ".join
+)
+def test_kinds_of_layers_are_read_however_they_are_spelled(granite, listed, kinds):
     before = load_model(granite).spec
-    edit(
-        granite,
-        layer_types=None,
-        layers_block_type=["mamba", "attention", "mamba", "mamba"],
-        position_embedding_type="rope",
-    )
+    assert before.linear_layers == (0, 2, 3)
+    linear, full = kinds
+    spelled = {"layer_types": None} | {listed: [linear, full, linear, linear]}
+    edit(granite, **spelled, position_embedding_type="rope")
     assert load_model(granite).spec == before
 
 
