@@ -58,13 +58,14 @@ class Admission:
     def next_admissible(self) -> Row | None:
         """The head of the queue if it may start now; its room has been made.
 
-        A request whose adapter was unloaded while it waited ends here.
+        A request that cannot even be tried, as its adapter was unloaded while it waited or the
+        model raised, ends here.
         """
         while (row := self._head) is not None:
             try:
                 obstacle = self._obstacle(row)
-            except AdapterError as error:
-                row.end("error", error)
+            except Exception as error:
+                self._fail(row, error)
                 continue
             if not obstacle:
                 return row
@@ -100,22 +101,25 @@ class Admission:
             self._block(row, "slots")
             return False
         except Exception as error:
-            self._faults.add("admission", error)
-            row.end("error", error)
+            self._fail(row, error)
             return False
         return True
 
     def resume(self) -> bool:
-        """Give parked rows their turn, fewest blocks first; whether one got it."""
-        resumed = False
+        """Give parked rows their turn, fewest blocks first; whether one got it, or ended by it."""
+        changed = False
         head = self._head
         for row in sorted(self._parked, key=self._resume_order):
             if head is not None and head.spec.priority > row.spec.priority:
                 break
-            if len(self._rows.placed) >= self._settings.max_batch or not self._resume(row):
+            if len(self._rows.placed) >= self._settings.max_batch:
                 break
-            resumed = True
-        return resumed
+            resumed = self._may_resume(row) and self.place(row, needs_logits=not row.resuming)
+            changed |= resumed or row.finished
+            if not resumed:
+                break
+            row.immune_until = len(row.outputs) + IMMUNE_TOKENS
+        return changed
 
     @property
     def _head(self) -> Row | None:
@@ -125,7 +129,15 @@ class Admission:
     def _parked(self) -> list[Row]:
         return [row for row in self._rows.parked if not row.finished]
 
-    def _resume(self, row: Row) -> bool:
+    def _may_resume(self, row: Row) -> bool:
+        """Whether there is room for a parked row; one that cannot be resumed ends here."""
+        try:
+            return self._has_room_again(row)
+        except Exception as error:
+            self._fail(row, error)
+            return False
+
+    def _has_room_again(self, row: Row) -> bool:
         row.history = row.full_history() if row.outputs else list(row.spec.token_ids)
         length, total = len(row.history), self._model.num_total_blocks()
         if total and self._blocks(length) > total:
@@ -133,13 +145,14 @@ class Admission:
             return False
         needed = min(self._blocks(length) + 1, max(1, self._pool.capacity))
         pending = row.outputs[-1:]  # behind it, so that the whole history may be found
-        alone = not self._rows.placed
-        if not self._make_room(row, "resume", [*row.history, *pending], needed) and not alone:
-            return False
-        if not self.place(row, needs_logits=not row.resuming):
-            return False
-        row.immune_until = len(row.outputs) + IMMUNE_TOKENS
-        return True
+        roomy = self._make_room(row, "resume", [*row.history, *pending], needed)
+        return roomy or not self._rows.placed
+
+    def _fail(self, row: Row, error: Exception) -> None:
+        """End a request that was not admitted, and no other; one without its adapter is told so."""
+        if not isinstance(error, AdapterError):
+            self._faults.add("admission", error)
+        row.end("error", error)
 
     def _open(self, row: Row) -> None:
         budget = len(row.spec.token_ids) + row.limit

@@ -14,6 +14,7 @@ from metrale_lab.scheduler.commit import Commit, Tokenizer
 from metrale_lab.scheduler.decode_lane import DecodeLane
 from metrale_lab.scheduler.faults import FaultLog, as_exception
 from metrale_lab.scheduler.flight import Flight
+from metrale_lab.scheduler.giving_back import GivingBack
 from metrale_lab.scheduler.inbox import Inbox
 from metrale_lab.scheduler.leases import AdapterLeases
 from metrale_lab.scheduler.preemption import Preemption
@@ -72,9 +73,10 @@ class Scheduler:
     def _build_lanes(self) -> None:
         model, rows, pool, emit = self.model, self.rows, self.pool, self._emit
         stats, faults = self._stats, self.faults
-        self._retire = Retire(model, rows, self._leases, faults, emit)
+        self._giving_back = GivingBack(model, self._leases, faults)
+        self._retire = Retire(model, rows, self._giving_back, emit)
         self._admission = Admission(model, self.settings, rows, pool, self._leases, faults, emit)
-        preemption = Preemption(model, rows, pool, stats, emit)
+        preemption = Preemption(self._giving_back, rows, pool, stats, emit)
         commit = Commit(self._tokenizer, stats, emit)
         self._decode = DecodeLane(
             self.router, rows, commit, preemption, pool, self._retire.run, stats, faults, emit
@@ -213,10 +215,12 @@ class Scheduler:
     def _end(self) -> None:
         if self.idle:
             self._wait_for_device()
-        reserved = self.router.reserved_in_flight
-        self._emit(self._stats.ended(self.step, self.rows, self.pool, reserved))
-        self.step += 1
-        self._retire.hand_out()
+        try:
+            reserved = self.router.reserved_in_flight
+            self._emit(self._stats.ended(self.step, self.rows, self.pool, reserved))
+        finally:
+            self.step += 1
+            self._retire.hand_out()
 
     def _wait_for_device(self) -> None:
         """Nobody is left to hear what failed there, and the next request must not."""
@@ -244,6 +248,7 @@ class Scheduler:
                 f"drop_cache: still running: {counted(running, 'request')}. "
                 "Wait for them (run_until_idle) or cancel them first."
             )
+        self._giving_back.try_again()
         self.model.drop_cache()  # type: ignore[attr-defined]
 
     def cancel_all(self) -> None:

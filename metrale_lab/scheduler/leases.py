@@ -44,9 +44,9 @@ class AdapterLeases:
 
     def end(self, row: Row) -> None:
         """Give the lease back, if there is one."""
-        slot, row.adapter_slot = row.adapter_slot, NONE
-        if slot != NONE:
-            self._model.release_adapter(slot)
+        if row.adapter_slot != NONE:
+            self._model.release_adapter(row.adapter_slot)
+            row.adapter_slot = NONE
 
     def _find(self, name: str) -> Any:
         if self._adapters is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from metrale_lab.engine import Model
 from metrale_lab.errors import KvCacheExhausted
+from metrale_lab.scheduler.giving_back import GivingBack
 from metrale_lab.scheduler.rows import Row, Rows
 from metrale_lab.scheduler.tick import PoolView, TickStats
 from metrale_lab.trace.events import NONE, Observer, Preempted, RequestParked
@@ -28,9 +28,14 @@ class Preemption:
     """Requeues victims: their blocks go to the cache or the pool, their history stays here."""
 
     def __init__(
-        self, model: Model, rows: Rows, pool: PoolView, stats: TickStats, emit: Observer
+        self,
+        giving_back: GivingBack,
+        rows: Rows,
+        pool: PoolView,
+        stats: TickStats,
+        emit: Observer,
     ) -> None:
-        self._model, self._rows, self._pool = model, rows, pool
+        self._giving_back, self._rows, self._pool = giving_back, rows, pool
         self._stats, self._emit = stats, emit
 
     def make_room(self, needing: Sequence[Row], cause: str) -> Row | None:
@@ -47,10 +52,9 @@ class Preemption:
         return victim
 
     def _requeue(self, row: Row, for_request: int, cause: str) -> None:
-        before, seq = self._pool.available, row.sequence
-        self._model.cache_sequence(seq)
-        self._model.free_sequence(seq)
-        row.seq = None
+        before = self._pool.available
+        self._giving_back.sequence(row)
+        self._giving_back.try_again()
         row.preemptions += 1
         self._rows.park(row)
         self._stats.preempted += 1

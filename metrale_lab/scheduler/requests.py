@@ -11,6 +11,7 @@ from typing import Any
 
 from metrale_lab.arguments import wait_s
 from metrale_lab.counting import counted
+from metrale_lab.engine.ending import attempt_each
 from metrale_lab.scheduler.result import RequestResult, TokenLogprobs
 from metrale_lab.scheduler.spec import Processor, RequestSpec
 
@@ -194,8 +195,7 @@ class Request:
         with self._changed:
             self._changed.notify_all()
             listeners = tuple(self._listeners)
-        for listener in listeners:
-            listener()
+        attempt_each(("telling a listener", one) for one in listeners)
 
     def add_listener(self, listener: Callable[[], None]) -> None:
         """Call `listener` on the engine's thread after each change."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from time import perf_counter
 
 from metrale_lab.engine import Model
 from metrale_lab.errors import SlotBusy
-from metrale_lab.scheduler.faults import FaultLog
-from metrale_lab.scheduler.leases import AdapterLeases
+from metrale_lab.scheduler.giving_back import GivingBack
 from metrale_lab.scheduler.result import RequestResult
 from metrale_lab.scheduler.rows import Row, Rows
 from metrale_lab.trace.events import Observer, RequestFinished
@@ -21,42 +21,35 @@ class Retire:
         self,
         model: Model,
         rows: Rows,
-        leases: AdapterLeases,
-        faults: FaultLog,
+        giving_back: GivingBack,
         emit: Observer,
     ) -> None:
-        self._model, self._rows, self._leases = model, rows, leases
-        self._faults, self._emit = faults, emit
+        self._model, self._rows, self._emit = model, rows, emit
+        self._giving_back = giving_back
         self._results: list[tuple[Row, RequestResult]] = []
 
     def run(self) -> bool:
         """Cache, free and announce every ended row; none of them may be in flight."""
         ended = [row for row in self._rows.live if row.finished]
         for row in ended:
-            self._give_back(row)
-            self._attempt("releasing an adapter", self._leases.end, row)
+            self._giving_back.sequence(row)
+            self._giving_back.lease(row)
             self._rows.remove(row)
             self._announce(row)
+        self._giving_back.try_again()
         return bool(ended)
 
     def hand_out(self) -> None:
         """Complete the handles of what was retired."""
-        results, self._results = self._results, []
-        for row, result in results:
-            row.request.finish(result)
-
-    def _give_back(self, row: Row) -> None:
-        seq, row.seq = row.seq, None
-        if seq is None:
-            return
-        if row.error is None:
-            self._attempt("caching a sequence", self._model.cache_sequence, seq)
-        seq.retired = True
-        self._attempt("freeing a sequence", self._model.free_sequence, seq)
+        while self._results:
+            row, result = self._results.pop(0)
+            finish = partial(row.request.finish, result)
+            self._giving_back.attempt("handing out a result", finish)
 
     def _announce(self, row: Row) -> None:
         now = perf_counter()
-        self._attempt("ending a text", lambda: row.request.deliver_text(row.text.flush()))
+        end_text = partial(_end_text, row)
+        self._giving_back.attempt("ending a text", end_text)
         state = "failed" if row.error is not None else "finished"
         error = "" if row.error is None else f"{type(row.error).__name__}: {row.error}"
         row.request.set_state(state)
@@ -75,16 +68,16 @@ class Retire:
         for row in active:
             slot = row.sequence.slot_idx
             if slot is not None and slot >= width and unused:
-                compact = self._model.compact_sequence
-                self._attempt("compacting a slot", compact, row.sequence, unused.pop())
+                move = partial(self._move, row, unused.pop())
+                self._giving_back.attempt("compacting a slot", move)
 
-    def _attempt(self, where: str, work: Callable[..., None], *arguments: object) -> None:
-        try:
-            work(*arguments)
-        except SlotBusy:
-            pass  # a sequence that the user made by hand sits there
-        except Exception as error:
-            self._faults.add(where, error)
+    def _move(self, row: Row, slot: int) -> None:
+        with suppress(SlotBusy):  # a sequence that the user made by hand sits there
+            self._model.compact_sequence(row.sequence, slot)
+
+
+def _end_text(row: Row) -> None:
+    row.request.deliver_text(row.text.flush())
 
 
 def _result(row: Row, now: float) -> RequestResult:

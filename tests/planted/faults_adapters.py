@@ -264,7 +264,7 @@ ADAPTER_FAULTS = (
     Fault(
         "a request whose adapter went waits for ever",
         ADMISSION,
-        '                row.end("error", error)\n                continue\n',
+        "                self._fail(row, error)\n                continue\n",
         "                assert error\n                return None\n",
         SERVED,
     ),
@@ -285,25 +285,24 @@ ADAPTER_FAULTS = (
     Fault(
         "an ended request keeps its lease",
         RETIRE,
-        '            self._attempt("releasing an adapter", self._leases.end, row)\n',
+        "            self._giving_back.lease(row)\n",
         "",
         SERVED,
     ),
     Fault(
         "a failed request keeps its lease",
         RETIRE,
-        '            self._attempt("releasing an adapter", self._leases.end, row)\n',
-        "            if row.error is None:\n"
-        '                self._attempt("releasing an adapter", self._leases.end, row)\n',
+        "            self._giving_back.lease(row)\n",
+        "            if row.error is None:\n                self._giving_back.lease(row)\n",
         SERVED,
     ),
     Fault(
         "a cancelled request gives its lease back twice",
         LEASES,
-        "            self._model.release_adapter(slot)\n",
-        "            self._model.release_adapter(slot)\n"
+        "            self._model.release_adapter(row.adapter_slot)\n",
+        "            self._model.release_adapter(row.adapter_slot)\n"
         '            if row.finish_reason == "cancelled":\n'
-        "                self._model.release_adapter(slot)\n",
+        "                self._model.release_adapter(row.adapter_slot)\n",
         SERVED,
     ),
     Fault(

@@ -135,12 +135,11 @@ CACHE_FAULTS = (
     ),
     Fault(
         "one token too many is cached after an over-run",
-        "metrale_lab/scheduler/retire.py",
-        "        if row.error is None:\n            self._attempt(",
+        "metrale_lab/scheduler/giving_back.py",
+        "        if row.error is None:\n",
         "        if row.error is None:\n"
         "            seq.tokens += row.outputs[-1:]\n"
-        "            seq.seq_len += len(row.outputs[-1:])\n"
-        "            self._attempt(",
+        "            seq.seq_len += len(row.outputs[-1:])\n",
         KNOWN,
     ),
     Fault(

@@ -7,6 +7,8 @@ from tests.planted.fault import Fault
 ENDING = "metrale_lab/engine/ending.py"
 FORWARD = "metrale_lab/engine/forward.py"
 STATES = "metrale_lab/engine/states.py"
+ADMISSION = "metrale_lab/scheduler/admission.py"
+ALONE = ("tests/scheduler/test_alone.py",)
 CALLS = ("tests/engine/test_calls_that_fail.py",)
 
 ENDING_FAULTS = (
@@ -51,5 +53,42 @@ ENDING_FAULTS = (
         "            for block in taken:\n",
         "            for block in taken[1:]:\n",
         ("tests/cache/test_allocator.py",),
+    ),
+    Fault(
+        "an admission that raises is everybody's end",
+        ADMISSION,
+        "            except Exception as error:\n                self._fail(row, error)\n",
+        "            except AdapterError as error:\n                self._fail(row, error)\n",
+        ALONE,
+    ),
+    Fault(
+        "a resume without room that raises is everybody's end",
+        ADMISSION,
+        "            return self._has_room_again(row)\n        except Exception as error:",
+        "            return self._has_room_again(row)\n        except AdapterError as error:",
+        ALONE,
+    ),
+    Fault(
+        "nothing happens after a resume that ended its request",
+        ADMISSION,
+        "changed |= resumed or row.finished",
+        "changed |= resumed",
+        ALONE,
+    ),
+    Fault(
+        "what could not be given back at its end is given up",
+        "metrale_lab/scheduler/giving_back.py",
+        "        if self.attempt(where, work):\n            self._left.remove(work)\n",
+        "        self.attempt(where, work)\n        self._left.remove(work)\n",
+        ("tests/scheduler/test_giving_back.py",),
+    ),
+    Fault(
+        "a lease that could not be ended is forgotten",
+        "metrale_lab/scheduler/leases.py",
+        "            self._model.release_adapter(row.adapter_slot)\n"
+        "            row.adapter_slot = NONE\n",
+        "            slot, row.adapter_slot = row.adapter_slot, NONE\n"
+        "            self._model.release_adapter(slot)\n",
+        ("tests/scheduler/test_giving_back.py",),
     ),
 )

@@ -314,8 +314,8 @@ SCHEDULER_FAULTS = (
     Fault(
         "text that was held back is lost at the end",
         RETIRE,
-        "lambda: row.request.deliver_text(row.text.flush())",
-        "lambda: row.request.deliver_text('')",
+        "row.request.deliver_text(row.text.flush())",
+        "row.request.deliver_text('')",
         ("tests/scheduler/test_text.py",),
     ),
     Fault(

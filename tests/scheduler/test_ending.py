@@ -259,7 +259,7 @@ def test_a_lookup_that_fails_fails_its_request_alone(resumed):
     assert [fault.where for fault in world.scheduler.faults.all()] == ["admission"]
 
 
-def test_a_failing_free_is_a_fault_and_the_request_ends():
+def test_what_could_not_be_cached_is_a_fault_and_the_request_ends():
     world = World()
     world.submit(1, 2, max_tokens=2)
     cache = world.model.cache_sequence
