@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from metrale_lab.engine.settings import EngineSettings
 from metrale_lab.engine.state_pools import StatePools
-from metrale_lab.testing.tags import LAYERS, POISON, WINDOW, Layers, SlotTags, next_tags
+from metrale_lab.testing.tags import LAYERS, POISON, WINDOW, Layers, SlotTags, Tags, next_tags
 
 _HALVES = 2  # float32 numbers of a 64-bit tag
 
@@ -39,6 +40,12 @@ def tag_states(hybrid: bool, settings: EngineSettings) -> StatePools:
     return StatePools(spec, settings, torch.device("cpu"))
 
 
+def as_tags(pool: Tensor) -> Tags:
+    """A pool whose last dimension are the two halves of a tag, as uint64 without that one."""
+    tags: Tags = pool.view(torch.int64).numpy().view(np.uint64)[..., 0]
+    return tags
+
+
 class TagMemory:
     """State pools read and written as tags.
 
@@ -50,8 +57,7 @@ class TagMemory:
 
     def __init__(self, pools: StatePools) -> None:
         self.dummy_slot = pools.dummy_slot
-        self.states = pools.h.view(torch.int64).numpy().view(np.uint64)[..., 0, 0, 0]
-        self.windows = pools.conv.view(torch.int64).numpy().view(np.uint64)[..., 0]
+        self.states, self.windows = as_tags(pools.h)[..., 0, 0], as_tags(pools.conv)
 
     def advance(self, slot: int, start: int, tokens: Iterable[int], adapter: int) -> Layers:
         """Read the buffer of `start` tokens, write that of `start` and these; what it holds."""

@@ -64,3 +64,37 @@ def test_a_wrong_token_is_noticed():
     world.scheduler.active[0].outputs[0] ^= 1
     with pytest.raises(AssertionError):
         world.finish()
+
+
+def ended(**model):
+    """A world in which three prompts that share beginnings were served, two by an adapter."""
+    world = World(adapters=("a",), **model)
+    for number in range(3):
+        world.submit(*range(9), number, max_tokens=7, adapter=("a", None, "a")[number])
+        world.run()
+    return world
+
+
+def test_a_cached_block_that_somebody_wrote_is_noticed():
+    world = ended()
+    node = list(world.model.tree.nodes.values())[1]
+    world.model.network.blocks.sides[1][0, node.block, 2] ^= 1
+    with pytest.raises(AssertionError, match=f"block {node.block} of node {node.id} holds other"):
+        world.tick()
+
+
+def test_two_cached_blocks_that_change_places_are_noticed():
+    world = ended()
+    first, second, *_ = world.model.tree.nodes.values()
+    first.block, second.block = second.block, first.block
+    with pytest.raises(AssertionError, match="holds other tokens"):
+        world.contents.check()
+
+
+def test_a_snapshot_that_is_another_ones_is_noticed():
+    world = ended(hybrid=True)
+    kept = world.model.steps.snapshots
+    first, second, *_ = [one.number for one in world.model.snapshots.stored]
+    kept.h[1, first] = kept.h[1, second]
+    with pytest.raises(AssertionError, match=f"snapshot {first} is not the state after its"):
+        world.tick()

@@ -13,6 +13,7 @@ from metrale_lab.testing import LetterTokenizer, Oracle, ScriptedDevice, scripte
 from metrale_lab.testing.adapters import by_name
 from metrale_lab.trace import events as ev
 from metrale_lab.trace.checker import Memory, check
+from tests.harness.contents import Contents
 
 E = TypeVar("E")
 STALLED_TICKS = 3
@@ -69,6 +70,7 @@ class World:
         self.requests: list[Request] = []
         self.folders = {(name, 1): path for name, path in by_name(adapters).items()}
         self.checked = Memory()
+        self.contents = Contents(self.model, self.folders)
 
     # --- doing
 
@@ -173,6 +175,7 @@ class World:
         broken = [law for law in check(self.model, self.scheduler, self.checked) if not law.holds]
         assert not broken, broken
         assert not self.overheard, self.overheard
+        self.contents.check()
 
     def _hear(self, event: ev.Event) -> None:
         self.events.append(event)
@@ -213,6 +216,8 @@ class World:
         assert self.scheduler.idle
         assert not self.model.sequences
         assert all(not one.users and one.state != "draining" for one in self.model.adapters.slots)
+        self.model.default_stream.synchronize()
+        self.contents.check()
         self.scheduler.drop_cache()
         assert self.model.num_free_blocks() == self.model.num_total_blocks()
         assert self.model.slots.free == self.model.slots.total
