@@ -26,7 +26,7 @@ class Contents:
         self._adapters: dict[int, int] = {0: 0}  # contents by identity, also of those that went
 
     def check(self) -> None:
-        """AssertionError for a difference; while a scripted stream has work waiting none is told."""
+        """AssertionError for a difference; nothing is told while a scripted stream has work."""
         self._learn_adapters()
         if self._model.tree is None or self._work_waits():
             return
