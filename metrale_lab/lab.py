@@ -17,6 +17,7 @@ from metrale_lab.config import LabConfig
 from metrale_lab.counting import counted
 from metrale_lab.driving import Driven
 from metrale_lab.engine import Model
+from metrale_lab.engine.ending import Step, attempt_and_log
 from metrale_lab.errors import EngineBusy, EngineStopped, InvalidConfig
 from metrale_lab.progress import ProgressLine
 from metrale_lab.prompts import prompt_ids
@@ -84,6 +85,7 @@ class Lab(Driven, Watched):
 
     def _start_engine(self, parts: Assembly) -> EngineThread:
         emit = self._observer
+        ends: list[Step] = [("tearing the model down", parts.model.teardown)]
         try:
             parts.model.bind_gpu_to_thread()
             for name, path in parts.config.adapters:
@@ -94,12 +96,11 @@ class Lab(Driven, Watched):
                 emit,
                 parts.tokenizer,
             )
+            ends.insert(0, ("closing the scheduler", self._scheduler.close))
             thread = EngineThread(self._scheduler)
             thread.start()
         except BaseException:
-            with suppress(Exception):  # what went wrong first is what is told
-                parts.model.bind_gpu_to_thread()
-                parts.model.teardown()
+            attempt_and_log([("binding a thread", parts.model.bind_gpu_to_thread), *ends])
             raise
         return thread
 

@@ -104,15 +104,19 @@ class TransformerFeed(TransformerStates, ModelDeviceFeed):
         self._shorten(seq, len(seq.block_table) - blocks, "reserve")
 
     def fed_step_settled(self) -> None:
+        self._enter()
         self.steps.graphs.unpin_oldest()
 
     def event_query(self, event: Event) -> bool:
+        self._enter()
         return instance("event", event, Event).query()
 
     def event_synchronize(self, event: Event) -> None:
+        self._enter()
         instance("event", event, Event).synchronize()
 
     def destroy_event(self, event: Event) -> None:
+        self._enter()
         instance("event", event, Event).destroy()
 
     def copy_d2h_async(self, src: torch.Tensor, dst: PinnedView, stream: Stream) -> None:
@@ -122,9 +126,11 @@ class TransformerFeed(TransformerStates, ModelDeviceFeed):
         self.device.copy_d2h(src, dst, self._on(stream))
 
     def alloc_host_pinned(self, nbytes: int) -> PinnedMemory:
+        self._enter()
         return self.device.alloc_pinned(integer("nbytes", nbytes))
 
     def free_host_pinned(self, memory: PinnedMemory) -> None:
+        self._enter()
         instance("memory", memory, PinnedMemory).free()
 
     def _pick(

@@ -40,6 +40,7 @@ class TransformerForward(TransformerStates, ModelForward):
     """Runs prompts and batches; a call that fails leaves its sequences as they were."""
 
     def create_event(self) -> Event:
+        self._enter()
         return self.device.create_event()
 
     def lookup_prefix(

@@ -63,6 +63,7 @@ class Scheduler:
         self.faults = FaultLog(emit)
         self.rows = Rows()
         self.pool = PoolView(model)
+        model.bind_gpu_to_thread()  # before the router makes its events
         self.router = make_router(model, settings, emit)
         self.step = 0
         self._leases = AdapterLeases(model)

@@ -172,6 +172,7 @@ class EngineThread(EngineLoop):
         timeout = wait_s("close: timeout", timeout)
         if self._thread.ident is None:  # never started: nobody else can give things back
             self._stopped = True
+            self._attempt("binding a thread", self._scheduler.model.bind_gpu_to_thread)
             self._shut_down(at_end)
         if self._stopped or not self._thread.is_alive():
             return
@@ -196,10 +197,13 @@ class EngineThread(EngineLoop):
             ("the last look", at_end),
             ("tearing the model down", self._scheduler.model.teardown),
         ):
-            try:
-                work()
-            except Exception as error:
-                self._scheduler.faults.add(where, error)
+            self._attempt(where, work)
+
+    def _attempt(self, where: str, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            self._scheduler.faults.add(where, error)
 
     def refuse_inside_tick(self) -> None:
         """EngineBusy on the engine's own thread while it ticks: waiting for it would never end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from metrale_lab.errors import AdapterError, DeviceFault, InvalidRequest, ThreadNotBound
+from metrale_lab.errors import AdapterError, DeviceFault, InvalidRequest
 from metrale_lab.trace.events import AdapterEvent, BlockEvent, MemoryPart, PrefixLookup
 from metrale_lab.weights import load_model
 from metrale_lab.weights.peft_folder import LoraAdapter, read_adapter
@@ -424,23 +424,6 @@ def test_adapters_outlive_a_reset_and_are_told_to_a_new_observer(llama):
         assert [(one.kind, one.name) for one in told] == [("load", "x")] + [("add", "")] * 3
         assert not [one for one in late if isinstance(one, BlockEvent)]
         assert MemoryPart("adapters", model.memory_parts()["adapters"]) in late
-
-
-def test_adapter_calls_need_a_bound_thread(llama):
-    with opened(llama.loaded) as model:
-        slot = model.load_adapter("x", llama.paths["all"])
-        del model._bound.yes
-        for call in (
-            lambda: model.load_adapter("y", llama.paths["all"]),
-            lambda: model.unload_adapter("x"),
-            lambda: model.activate_adapter("x"),
-            lambda: model.acquire_adapter("x"),
-            lambda: model.release_adapter(slot),
-        ):
-            with pytest.raises(ThreadNotBound):
-                call()
-        model.bind_gpu_to_thread()
-        assert model.adapters.names == ["x"]
 
 
 def test_where_it_is_asked_for_a_row_has_the_same_bits_beside_other_adapters(bench):

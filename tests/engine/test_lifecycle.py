@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from metrale_lab.errors import (
     SlotBusy,
     SlotPoolExhausted,
     SwapUnsupported,
-    ThreadNotBound,
 )
 from metrale_lab.trace.events import Event, SequenceAdvanced, SequenceClosed, SequenceOpened
 from metrale_lab.weights import LoadedModel
@@ -247,45 +245,6 @@ def test_a_sequence_ends_at_its_longest_length(loaded: LoadedModel) -> None:
             with pytest.raises(PromptTooLong):
                 call()
         assert snapshot(model, seq) == before
-
-
-def test_a_thread_must_be_bound(model: TransformerModel) -> None:
-    seq = model.alloc_sequence()
-    refused: list[str] = []
-    calls = {
-        "alloc": model.alloc_sequence,
-        "prefill": lambda: model.prefill([1], seq),
-        "decode": lambda: model.decode_batch([1], [seq]),
-        "lookup": lambda: model.lookup_prefix([1], seq),
-        "cache": lambda: model.cache_sequence(seq),
-        "free": lambda: model.free_sequence(seq),
-        "compact": lambda: model.compact_sequence(seq, 1),
-        "detach": lambda: model.detach_slot_for_reuse(seq),
-        "reserve": lambda: model.reserve_decode_block(seq),
-        "release": lambda: model.release_decode_blocks(seq, 0),
-        "fed": lambda: model.decode_batch_fed([HostToken(1)], [seq], model.default_stream),
-        "reclaim": lambda: model.reclaim_prefix_blocks(1),
-        "reclaim for": lambda: model.reclaim_prefix_blocks_for([1], -1, 1),
-        "hold": lambda: model.hold_blocks(1),
-        "drop": model.drop_cache,
-        "reset": model.reset_ids,
-        "teardown": model.teardown,
-    }
-
-    def work() -> None:
-        for name, call in calls.items():
-            try:
-                call()
-            except ThreadNotBound:
-                refused.append(name)
-        model.bind_gpu_to_thread()
-        model.prefill([1, 2], seq)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert refused == list(calls)
-    assert seq.seq_len == 2
 
 
 def test_holding_dropping_and_resetting(model: TransformerModel) -> None:

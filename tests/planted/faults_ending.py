@@ -55,6 +55,20 @@ ENDING_FAULTS = (
         ("tests/cache/test_allocator.py",),
     ),
     Fault(
+        "an event is made on any thread",
+        FORWARD,
+        "        self._enter()\n        return self.device.create_event()\n",
+        "        return self.device.create_event()\n",
+        ("tests/engine/test_bound_threads.py",),
+    ),
+    Fault(
+        "a scheduler uses the model before its thread is bound",
+        "metrale_lab/scheduler/core.py",
+        "        model.bind_gpu_to_thread()  # before the router makes its events\n",
+        "",
+        ("tests/engine/test_bound_threads.py",),
+    ),
+    Fault(
         "an admission that raises is everybody's end",
         ADMISSION,
         "            except Exception as error:\n                self._fail(row, error)\n",

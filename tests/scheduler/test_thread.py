@@ -343,6 +343,8 @@ def test_reset_cancels_and_counts_from_zero_again():
 
 def test_closing_a_thread_that_was_never_started_gives_everything_back():
     world = Live()
-    world.thread.close()
+    closing = threading.Thread(target=world.thread.close)  # one that nobody bound
+    closing.start()
+    closing.join()
     world.thread.close()
     assert (world.device.live_events, world.device.live_pinned_bytes) == (0, 0)
