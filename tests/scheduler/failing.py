@@ -16,14 +16,22 @@ class Boom(RuntimeError):
 class Failing:
     """Lets the next calls of something raise, so many of them."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, owner: Any, name: str, times: int = 1) -> None:
+    def __init__(
+        self,
+        patch: pytest.MonkeyPatch,
+        owner: Any,
+        name: str,
+        times: int = 1,
+        error: Exception | None = None,
+    ) -> None:
         self._real, self.times, self.failed = getattr(owner, name), times, 0
+        self._error = error or Boom("not today")
         patch.setattr(owner, name, self)
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         if self.failed < self.times:
             self.failed += 1
-            raise Boom("not today")
+            raise self._error
         return self._real(*given, **named)
 
 

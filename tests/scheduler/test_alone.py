@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from metrale_lab.errors import SlotPoolExhausted
 from metrale_lab.trace import events as ev
 from tests.harness import ScriptedDevice, World
 from tests.scheduler.failing import Boom, Failing, faults, part
@@ -113,13 +114,29 @@ def test_a_resume_that_fails_is_that_requests_end_alone(
     world = squeezed(router, lambda world: bool(world.scheduler.parked))
     parked = world.scheduler.parked[0].request
     failing = Failing(monkeypatch, world.model, path)
-    while not parked.done():
-        assert world.tick()
-        assert not world.scheduler.stalled
+    world.run()
     assert failing.failed == 1
     world.finish()
     assert [one for one in world.requests if one.exception() is not None] == [parked]
     assert faults(world) == ["admission"]
+
+
+def test_a_resume_that_fails_when_nothing_else_happens_is_not_the_last_tick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = squeezed("sync", lambda world: bool(world.scheduler.parked))
+    parked, other = world.scheduler.parked[0].request, world.scheduler.active[0].request
+    with monkeypatch.context() as patch:
+        none_free = Failing(patch, world.model, "alloc_sequence_for", 2, SlotPoolExhausted(4))
+        other.cancel()
+        world.tick(2)
+        assert none_free.failed == 2
+        assert world.scheduler.stalled
+    Failing(monkeypatch, world.model, "alloc_sequence_for")
+    world.tick()
+    assert not world.scheduler.stalled
+    world.finish()
+    assert isinstance(parked.exception(), Boom)
 
 
 @pytest.mark.parametrize("hybrid", [False, True])
