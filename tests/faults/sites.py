@@ -18,10 +18,10 @@ DEVICE = """
     steps.logits.make_room steps.logits.claim steps.logits.bring_in default_stream.synchronize
 """
 STATES = """
-    steps.states.enqueue_start steps.states.enqueue_move steps.snapshots.enqueue_save
-    steps.snapshots.enqueue_restore steps.snapshots.enqueue_copy
-    snapshots.reserve snapshots.peek snapshots.lookup snapshots.link
-    tree.insert allocator.insert
+    steps.states.enqueue_start steps.states.enqueue_move steps.states.enqueue_end
+    steps.snapshots.enqueue_save steps.snapshots.enqueue_restore steps.snapshots.enqueue_copy
+    snapshots.reserve snapshots.publish snapshots.peek snapshots.lookup snapshots.link
+    tree.insert tree.peek allocator.insert default_stream.enqueue
     steps.prefill.launch steps.decode.launch prefill lookup_prefix alloc_sequence_for
 """
 LORA = """
