@@ -10,7 +10,7 @@ import math
 import operator
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -90,6 +90,30 @@ def wait_s(name: str, value: Any, error: type[MetraleError] = InvalidRequest) ->
         return None
     seconds = number(name, value, "a finite number of seconds, or None", lambda _: True, error)
     return min(max(seconds, 0.0), LONGEST_WAIT_S)
+
+
+def integers(
+    name: str,
+    value: Any,
+    low: int = 0,
+    high: int = LARGEST_INT,
+    error: type[MetraleError] = InvalidRequest,
+) -> tuple[int, ...]:
+    """Plain ints from `low` to `high`, out of any iterable but a text or a mapping."""
+    if isinstance(value, str | bytes | Mapping):
+        raise refusal(name, value, "a list of integers", error)
+    try:
+        items = list(value)
+    except Exception:
+        raise refusal(name, value, "a list of integers", error) from None
+    return tuple(integer(f"{name}[{at}]", one, low, high, error) for at, one in enumerate(items))
+
+
+def function(name: str, value: Kind, error: type[MetraleError] = InvalidRequest) -> Kind:
+    """Something that can be called."""
+    if not callable(value):
+        raise refusal(name, value, "a function", error)
+    return value
 
 
 def flag(name: str, value: Any, error: type[MetraleError] = InvalidRequest) -> bool:

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from metrale_lab import __version__
+from metrale_lab.arguments import integers
 from metrale_lab.counting import counted
 from metrale_lab.errors import InvalidRequest
 from metrale_lab.scheduler.faults import Fault
@@ -116,9 +117,10 @@ class Watched:
 
     def text_of(self, token_ids: Sequence[int]) -> str:
         """Readable text of token ids; the ids themselves without a tokenizer."""
+        ids = integers("token_ids", token_ids)
         if self._tokenizer is None:
-            return " ".join(map(str, token_ids))
-        return str(self._tokenizer.decode(list(token_ids)))
+            return " ".join(map(str, ids))
+        return str(self._tokenizer.decode(list(ids)))
 
     def _ipython_display_(self) -> None:
         if in_notebook():

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
+from metrale_lab.arguments import flag
 from metrale_lab.device.base import Event, Stream
 from metrale_lab.engine.checks import check_batch, checked_ids
 from metrale_lab.engine.ending import Step, attempt_and_log
@@ -53,6 +54,8 @@ class TransformerForward(TransformerStates, ModelForward):
     ) -> int:
         self._enter()
         tokens = checked_ids(prompt, self.vocab_size)
+        needs_logits = flag("needs_logits", needs_logits)
+        resumed = flag("resumed", resumed)
         if self._is_fresh(self._owned(seq)):
             with self._undone_on_failure(seq):
                 return self._attach_prefix(tokens, seq, needs_logits, resumed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from metrale_lab.arguments import instance, integer
+from metrale_lab.arguments import function, instance, integer
 from metrale_lab.engine.checks import checked_ids
 from metrale_lab.engine.ending import attempt_each
 from metrale_lab.engine.feed import PrefixReclaim
@@ -141,6 +141,7 @@ class TransformerLifecycle(TransformerStates, ModelLifecycle):
 
         EngineBusy while sequences live.
         """
+        function("emit", emit)
         self.reset_ids()
         self._emit = emit
         self.allocator.observe(emit)

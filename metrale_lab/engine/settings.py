@@ -6,7 +6,19 @@ from dataclasses import dataclass
 
 import torch
 
+from metrale_lab.arguments import flag, integer
 from metrale_lab.errors import InvalidConfig
+
+MOST = 2**31 - 1  # of anything: what kernels count with
+_LEAST = {
+    "num_blocks": 1,
+    "block_size": 1,
+    "max_batch": 1,
+    "max_seq_len": 1,
+    "ssm_slots": 1,
+    "snapshot_slots": 0,
+}
+_FLAGS = ("prefix_cache", "poison", "capture", "company_free")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +63,14 @@ class EngineSettings:
     company_free: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("num_blocks", "block_size", "max_batch", "max_seq_len"):
-            if (value := getattr(self, name)) < 1:
-                raise InvalidConfig(f"{name}={value}: allowed is 1 or more.")
-        if self.state_slots < 1:
-            raise InvalidConfig(f"ssm_slots={self.ssm_slots}: allowed is 1 or more, or None.")
-        if self.snapshot_slots < 0:
-            raise InvalidConfig(f"snapshot_slots={self.snapshot_slots}: allowed is 0 or more.")
+        for name, low in _LEAST.items():
+            if name != "ssm_slots" or self.ssm_slots is not None:
+                self._set(name, integer(name, getattr(self, name), low, MOST, InvalidConfig))
+        for name in _FLAGS:
+            self._set(name, flag(name, getattr(self, name), InvalidConfig))
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
 
     @property
     def state_slots(self) -> int:

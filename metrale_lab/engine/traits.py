@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 import torch
 
+from metrale_lab.arguments import instance, integer
 from metrale_lab.device.base import Event, PinnedMemory, PinnedView, Stream
 from metrale_lab.engine.feed import (
     FeedSource,
@@ -111,6 +112,7 @@ class ModelLifecycle(ABC):
         The default knows no prompt: it calls `reclaim_prefix_blocks` until enough is free or
         nothing more is evictable.
         """
+        blocks_needed = integer("blocks_needed", blocks_needed)
         while (free := self.num_free_blocks()) < blocks_needed:
             if self.reclaim_prefix_blocks(blocks_needed - free) == 0:
                 break
@@ -240,7 +242,7 @@ class ModelForward(ABC):
         its own history, which is no hit of the cache's users. The scheduler calls this
         before it cuts a prompt into chunks; a model without a prefix cache skips nothing.
         """
-        seq.lookup_done = True
+        instance("seq", seq, SequenceState).lookup_done = True
         return 0
 
     @abstractmethod

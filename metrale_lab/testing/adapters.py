@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from metrale_lab.arguments import refusal
+from metrale_lab.arguments import refusal, text
 from metrale_lab.engine.lora_pools import entry_of
-from metrale_lab.errors import AdapterError
+from metrale_lab.errors import AdapterError, InvalidConfig
 from metrale_lab.testing.tags import POISON
 
 
@@ -37,8 +37,19 @@ def scripted_adapter(path: object) -> ScriptedAdapter:
 
 
 def by_name(adapters: Iterable[str] | Mapping[str, str]) -> dict[str, str]:
-    """Names and paths; a name alone is its own path."""
-    return dict(adapters) if isinstance(adapters, Mapping) else {name: name for name in adapters}
+    """Names and paths; a name alone is its own path. InvalidConfig when they are no texts."""
+    if isinstance(adapters, str | bytes) or not isinstance(adapters, Iterable):
+        raise refusal("adapters", adapters, "names, or names and texts", InvalidConfig)
+    try:
+        pairs = (
+            adapters.items() if isinstance(adapters, Mapping) else [(one, one) for one in adapters]
+        )
+    except TypeError:  # an array without dimensions
+        raise refusal("adapters", adapters, "names, or names and texts", InvalidConfig) from None
+    return {
+        text("adapters", name, InvalidConfig): text("adapters", path, InvalidConfig)
+        for name, path in pairs
+    }
 
 
 class TagAdapters:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
+from metrale_lab.arguments import choice, integer
 from metrale_lab.device.base import (
     CapturedStep,
     Device,
@@ -17,8 +18,9 @@ from metrale_lab.device.base import (
     PinnedView,
     Stream,
 )
-from metrale_lab.errors import DeviceFault
+from metrale_lab.errors import DeviceFault, InvalidConfig
 
+MOST_BYTES = 2**40
 Completion = Literal["at_once", "lag", "newest_first"]
 
 
@@ -153,7 +155,10 @@ class ScriptedDevice(Device):
 
     def __init__(self, completion: Completion = "at_once", lag: int = 3) -> None:
         super().__init__()
-        self.completion, self.lag = completion, lag
+        allowed = get_args(Completion)
+        choice("completion", completion, allowed, InvalidConfig)
+        self.completion: Completion = completion
+        self.lag = integer("lag", lag, error=InvalidConfig)
         self.newest: ScriptedEvent | None = None
         self.fail_in: int | None = None
 
@@ -183,6 +188,7 @@ class ScriptedDevice(Device):
         return ScriptedEvent(self)
 
     def alloc_pinned(self, nbytes: int) -> PinnedMemory:
+        nbytes = integer("nbytes", nbytes, 0, MOST_BYTES)
         return PinnedMemory(torch.zeros(nbytes, dtype=torch.uint8), self._pinned.add)
 
     def copy_d2h(self, src: torch.Tensor, dst: PinnedView, stream: Stream) -> None:

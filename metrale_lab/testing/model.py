@@ -13,8 +13,9 @@ from metrale_lab import arguments
 from metrale_lab.device.base import Device
 from metrale_lab.engine.model import TransformerModel
 from metrale_lab.engine.settings import EngineSettings
-from metrale_lab.errors import AdapterError
+from metrale_lab.errors import AdapterError, InvalidConfig
 from metrale_lab.testing.adapters import by_name, scripted_adapter
+from metrale_lab.testing.checks import bonuses, vocabulary
 from metrale_lab.testing.device import ScriptedDevice
 from metrale_lab.testing.network import TagNetwork
 from metrale_lab.testing.steps import TagSteps
@@ -107,6 +108,14 @@ def scripted_model(
     -------
     TagModel
     """
+    device = ScriptedDevice() if device is None else device
+    arguments.instance("device", device, Device, InvalidConfig)
+    arguments.function("emit", emit, InvalidConfig)
+    vocab_size = vocabulary(vocab_size)
+    given = bonuses(biased, vocab_size)
+    hybrid = arguments.flag("hybrid", hybrid, InvalidConfig)
+    feed = arguments.flag("feed", feed, InvalidConfig)
+    paths = by_name(adapters)
     settings = EngineSettings(
         num_blocks=num_blocks,
         block_size=block_size,
@@ -124,11 +133,11 @@ def scripted_model(
         source_name="scripted",
     )
     kind = TagModel if feed else UnfedTagModel
-    model = kind(loaded, settings, device or ScriptedDevice(), emit)
+    model = kind(loaded, settings, device, emit)
     model.bind_gpu_to_thread()
     try:
-        model.network.biased.update(biased or {})
-        for name, path in by_name(adapters).items():
+        model.network.biased.update(given)
+        for name, path in paths.items():
             model.load_adapter(name, path)
     except BaseException:
         model.teardown()

@@ -8,9 +8,12 @@ import numpy as np
 import torch
 
 from metrale_lab import ops
+from metrale_lab.arguments import flag, instance, integer, shown
+from metrale_lab.errors import AdapterError, InvalidConfig
 from metrale_lab.scheduler.requests import RequestSpec
 from metrale_lab.scheduler.sampling import derive_seed
 from metrale_lab.testing.adapters import by_name, scripted_adapter
+from metrale_lab.testing.checks import bonuses, end_ids, vocabulary
 from metrale_lab.testing.tags import NO_TOKENS, context_of, next_tags, scores_of, tags_of
 
 
@@ -39,10 +42,11 @@ class Oracle:
         adapters: Iterable[str] | Mapping[str, str] = (),
         hybrid: bool = False,
     ) -> None:
-        self._vocab, self._max_seq_len = vocab_size, max_seq_len
-        self._eos, self._biased = frozenset(eos_ids), dict(biased or {})
-        self._lab_seed = lab_seed
-        self._hybrid = hybrid
+        self._vocab = vocabulary(vocab_size)
+        self._max_seq_len = integer("max_seq_len", max_seq_len, 1, error=InvalidConfig)
+        self._eos, self._biased = end_ids(eos_ids), bonuses(biased, self._vocab)
+        self._lab_seed = integer("lab_seed", lab_seed, error=InvalidConfig)
+        self._hybrid = flag("hybrid", hybrid, InvalidConfig)
         paths = by_name(adapters)
         self._contents = {name: scripted_adapter(path).content for name, path in paths.items()}
 
@@ -52,6 +56,14 @@ class Oracle:
         Stop strings, processors and log-probabilities are not looked at. `request_id` counts for
         sampled requests without a seed.
         """
+        instance("spec", spec, RequestSpec)
+        request_id = integer("request_id", request_id)
+        if spec.adapter is not None and spec.adapter not in self._contents:
+            there = ", ".join(map(shown, self._contents)) or "none"
+            raise AdapterError(
+                f"adapter {shown(spec.adapter)}: this oracle knows {there}. "
+                "Give it the adapters that the model has."
+            )
         tokens, outputs = list(spec.token_ids), list[int]()
         ends = frozenset(spec.stop_token_ids) | (frozenset() if spec.ignore_eos else self._eos)
         seed = derive_seed(self._lab_seed, request_id) if spec.seed is None else spec.seed
