@@ -47,7 +47,8 @@ class SlotPool:
 
     def reset(self) -> None:
         """Start with slot 0 again; every slot must be free."""
-        assert not self._owners, "slots.reset: free the sequences first."
+        holders = sorted(claim.sequence for claim in self._owners.values())
+        assert not holders, f"slots.reset: sequences {holders} hold slots. Free them first."
         self._free = list(range(self.total - 1, -1, -1))
 
     @property

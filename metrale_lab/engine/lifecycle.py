@@ -154,7 +154,9 @@ class TransformerLifecycle(TransformerStates, ModelLifecycle):
     def teardown(self) -> None:
         """Free all sequences, empty the cache, give memory back. A second call does nothing.
 
-        Every step is attempted, whatever the one before did; then the first failure is raised.
+        In the order of what holds what: sequences hold snapshots, slots, blocks and adapters, and
+        all of it lies in what the steps close. Every step is attempted, whatever the one before
+        did; then the first failure is raised, such as a slot that somebody still holds.
         """
         self._enter()
         if self._steps is None:
@@ -166,6 +168,7 @@ class TransformerLifecycle(TransformerStates, ModelLifecycle):
                     ("waiting for the device", self._last_stream.synchronize),
                     *(("freeing a sequence", partial(self.free_sequence, seq)) for seq in live),
                     ("emptying the snapshots", self.snapshots.drop),
+                    ("emptying the slots", self.slots.reset),
                     ("emptying the cache", self.allocator.reset),
                     ("emptying the adapter slots", self.adapters.reset),
                     ("closing the stream", self._stream.close),

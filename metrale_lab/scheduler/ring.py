@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 import numpy as np
 
 from metrale_lab.counting import counted
-from metrale_lab.device.base import Event
+from metrale_lab.device.base import Event, PinnedMemory
 from metrale_lab.engine import NO_ID, Model
+from metrale_lab.engine.ending import Step, attempt_and_log, attempt_each
 from metrale_lab.errors import MetraleError
 
 CELL_BYTES = 4  # one uint32 token id per row
@@ -24,15 +28,13 @@ class RingSlot:
     def __init__(self, model: Model, number: int, max_rows: int) -> None:
         self.number = number
         self.memory = model.alloc_host_pinned(max_rows * CELL_BYTES)
-        self.view = self.memory.view()
         made: list[Event] = []
         try:
+            self.view = self.memory.view()
             for _ in range(3):
                 made.append(model.create_event())  # noqa: PERF401 (kept if the next fails)
         except BaseException:
-            for event in made:
-                model.destroy_event(event)
-            model.free_host_pinned(self.memory)
+            attempt_and_log(_ends(model, made, self.memory))
             raise
         self.start, self.end, self.ready = made
         self.busy = False
@@ -108,11 +110,17 @@ class Ring:
 
     def close(self) -> None:
         """Destroy events and give the memory back; idempotent."""
-        for slot in self.slots:
-            for event in slot.events:
-                self._model.destroy_event(event)
-            self._model.free_host_pinned(slot.memory)
-        self.slots = []
+        slots, self.slots = self.slots, []
+        model = self._model
+        attempt_each(end for one in slots for end in _ends(model, one.events, one.memory))
+
+
+def _ends(model: Model, events: Sequence[Event], memory: PinnedMemory) -> list[Step]:
+    """What gives the events and the memory back."""
+    return [
+        *(("destroying an event", partial(model.destroy_event, event)) for event in events),
+        ("freeing pinned memory", partial(model.free_host_pinned, memory)),
+    ]
 
 
 def default_polls(model: Model) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from metrale_lab.engine import Logits, Model, RowDraw, RowMask, SequenceState
+from metrale_lab.engine.ending import attempt_each
 from metrale_lab.scheduler.launching import Launched, Launcher
 from metrale_lab.scheduler.plans import Outcome, StepPlan, Ticket
 from metrale_lab.scheduler.ring import Ring, RingSlot
@@ -124,8 +125,8 @@ class Router(ABC):
 
     def close(self) -> None:
         """Destroy events and free the rings; idempotent."""
-        self._ring.close()
-        self._prompt_ring.close()
+        rings = (self._ring, self._prompt_ring)
+        attempt_each(("freeing a ring", ring.close) for ring in rings)
 
     def _start(self, plan: StepPlan, reserved: int) -> Launched:
         """Launch on the next slot and announce it; the ticket is used up only on success."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from metrale_lab.device.base import Device
 from metrale_lab.engine.decode_step import DecodeStep
+from metrale_lab.engine.ending import attempt_each
 from metrale_lab.engine.graphs import GraphCache, padded_width
 from metrale_lab.engine.logits import LogitsBuffer
 from metrale_lab.engine.lora_pools import NO_ADAPTER
@@ -142,6 +143,5 @@ class TagSteps:
 
     def close(self) -> None:
         """Give staging memory back; nothing may be in flight."""
-        self.graphs.clear()
-        for step in (self.decode, self.prefill, self.pick):
-            step.inputs.close()
+        inputs = [step.inputs for step in (self.decode, self.prefill, self.pick)]
+        attempt_each(("giving staging memory back", one.close) for one in inputs)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from itertools import groupby
+from typing import Any
 
 import pytest
 
@@ -12,9 +15,9 @@ from metrale_lab.errors import EngineStopped
 from metrale_lab.scheduler.core import Scheduler
 from metrale_lab.scheduler.settings import SchedulerSettings
 from metrale_lab.scheduler.spec import RequestSpec
-from metrale_lab.testing import scripted_model
+from metrale_lab.testing import TagModel, scripted_model
 from metrale_lab.weights import LoadedModel
-from tests.engine.kit import opened, prompt, start
+from tests.engine.kit import opened
 
 
 def test_every_step_is_attempted_and_the_first_failure_raised(
@@ -39,29 +42,129 @@ def test_every_step_is_attempted_and_the_first_failure_raised(
     assert "two" not in caplog.text
 
 
-@pytest.mark.parametrize("broken", ["stream", "sequence", "cache"])
-def test_a_teardown_that_fails_somewhere_gives_the_rest_back(
-    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, broken: str
+TEARDOWN = (  # what each step of it calls, in order
+    "default_stream.synchronize",
+    "free_sequence",
+    "snapshots.drop",
+    "slots.reset",
+    "allocator.reset",
+    "adapters.reset",
+    "default_stream.close",
+    "steps.close",
+)
+
+
+def part(model: Any, path: str) -> tuple[Any, str]:
+    """The owner of a method, and the method's name."""
+    *steps, name = path.split(".")
+    for step in steps:
+        model = getattr(model, step)
+    return model, name
+
+
+def full_model() -> TagModel:
+    """A hybrid with an adapter, snapshots, a cache and two live sequences that share a prefix."""
+    model = scripted_model(hybrid=True, adapters=("a",))
+    for count in (9, 10, 11):
+        seq = model.alloc_sequence()
+        seq.adapter_slot = 0
+        model.prefill(range(count), seq)
+        if count == 9:
+            model.free_sequence(seq)
+    assert len(model.snapshots)
+    assert any(one.holders for one in model.snapshots.stored)
+    return model
+
+
+@pytest.mark.parametrize("broken", ["", *TEARDOWN])
+def test_a_teardown_is_an_order_and_a_step_that_fails_keeps_no_other_back(
+    monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    model, called = full_model(), list[str]()
+    device = model.device
+
+    def watched(path: str, real: Callable[..., None]) -> Callable[..., None]:
+        def call(*given: Any) -> None:
+            called.append(path)
+            if path == broken:
+                raise RuntimeError(path)
+            real(*given)
+
+        return call
+
+    for path in TEARDOWN:
+        owner, name = part(model, path)
+        monkeypatch.setattr(owner, name, watched(path, getattr(owner, name)))
+    if broken:
+        with pytest.raises(RuntimeError, match=broken):
+            model.teardown()
+    else:
+        model.teardown()
+    assert [path for path, _ in groupby(called)] == list(TEARDOWN)
+    assert called.count("free_sequence") == 2
+    assert set(model.memory_parts().values()) == {0}
+    if broken != "steps.close":
+        assert (device.live_events, device.live_pinned_bytes) == (0, 0)
+    if broken != "free_sequence":
+        assert not model.sequences
+        assert model.slots.free == model.slots.total
+        assert len(model.snapshots) == (1 if broken == "snapshots.drop" else 0)
+    with pytest.raises(EngineStopped):
+        model.prefill([1], model.alloc_sequence())
+    called.clear()
+    model.teardown()
+    assert called == []
+
+
+def test_a_slot_that_is_still_held_at_the_end_is_told() -> None:
+    model = scripted_model(hybrid=True)
+    guard = model.slots.guarded(7)
+    with pytest.raises(AssertionError, match=r"sequences \[7\] hold slots"):
+        model.teardown()
+    guard.release()
+    assert (model.device.live_events, model.device.live_pinned_bytes) == (0, 0)
+
+
+def test_steps_that_cannot_be_closed_keep_only_what_fails(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with opened(loaded) as model:
-        start(model, prompt(20))
-        owner, method = {
-            "stream": (model.default_stream, "synchronize"),
-            "sequence": (model, "free_sequence"),
-            "cache": (model.allocator, "reset"),
-        }[broken]
+        steps, device = model.steps, model.device
+        kept = steps.decode.inputs._stagings[1]
 
-        def fails(*_: object) -> None:
-            raise RuntimeError(broken)
+        def fails() -> None:
+            raise RuntimeError("not today")
 
-        with monkeypatch.context() as patched:
-            patched.setattr(owner, method, fails)
-            with pytest.raises(RuntimeError, match=broken):
-                model.teardown()
-        assert (model.device.live_events, model.device.live_pinned_bytes) == (0, 0)
-        assert set(model.memory_parts().values()) == {0}
-        with pytest.raises(EngineStopped):
-            model.prefill([1], model.alloc_sequence())
+        monkeypatch.setattr(steps.graphs, "clear", fails)
+        monkeypatch.setattr(kept.event, "destroy", fails)
+        monkeypatch.setattr(steps.prefill.inputs._stagings[0].memory, "free", fails)
+        left = steps.prefill.inputs._stagings[0].memory.nbytes
+        with pytest.raises(RuntimeError, match="not today"):
+            model.teardown()
+        assert (device.live_events, device.live_pinned_bytes) == (1, left)
+
+
+@pytest.mark.parametrize("broken", ["destroy_event", "free_host_pinned"])
+def test_a_ring_that_cannot_be_freed_keeps_only_what_fails(
+    monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    model = scripted_model()
+    before = model.device.live_events, model.device.live_pinned_bytes
+    scheduler = Scheduler(model, SchedulerSettings(max_batch=4, max_seq_len=256))
+    real, failed = getattr(model, broken), list[Any]()
+
+    def fails_once(given: Any) -> None:
+        if not failed:
+            failed.append(given)
+            raise RuntimeError("not today")
+        real(given)
+
+    monkeypatch.setattr(model, broken, fails_once)
+    with pytest.raises(RuntimeError, match="not today"):
+        scheduler.close()
+    real(failed[0])
+    assert (model.device.live_events, model.device.live_pinned_bytes) == before
+    model.teardown()
 
 
 def test_a_scheduler_that_cannot_cancel_still_frees_its_rings(

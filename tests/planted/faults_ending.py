@@ -9,6 +9,8 @@ FORWARD = "metrale_lab/engine/forward.py"
 STATES = "metrale_lab/engine/states.py"
 ADMISSION = "metrale_lab/scheduler/admission.py"
 ALONE = ("tests/scheduler/test_alone.py",)
+LIFECYCLE = "metrale_lab/engine/lifecycle.py"
+ENDS = ("tests/engine/test_ending.py",)
 CALLS = ("tests/engine/test_calls_that_fail.py",)
 
 ENDING_FAULTS = (
@@ -53,6 +55,35 @@ ENDING_FAULTS = (
         "            for block in taken:\n",
         "            for block in taken[1:]:\n",
         ("tests/cache/test_allocator.py",),
+    ),
+    Fault(
+        "nobody is told of a slot that is held at the end",
+        LIFECYCLE,
+        '                    ("emptying the slots", self.slots.reset),\n',
+        "",
+        ENDS,
+    ),
+    Fault(
+        "a model is torn down from below",
+        LIFECYCLE,
+        '                    ("emptying the snapshots", self.snapshots.drop),\n',
+        '                    ("closing the stream", self._stream.close),\n'
+        '                    ("emptying the snapshots", self.snapshots.drop),\n',
+        ENDS,
+    ),
+    Fault(
+        "a ring that cannot be freed keeps the other one",
+        "metrale_lab/scheduler/router.py",
+        '        attempt_each(("freeing a ring", ring.close) for ring in rings)\n',
+        "        for ring in rings:\n            ring.close()\n",
+        ENDS,
+    ),
+    Fault(
+        "the rings go before the rows",
+        "metrale_lab/scheduler/core.py",
+        'steps.insert(0, ("cancelling',
+        'steps.insert(1, ("cancelling',
+        ("tests/scheduler/test_closing_order.py",),
     ),
     Fault(
         "an event is made on any thread",

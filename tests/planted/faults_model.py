@@ -237,15 +237,15 @@ MODEL_FAULTS = (
     Fault(
         "pinned memory outlives its router",
         "metrale_lab/scheduler/ring.py",
-        "            self._model.free_host_pinned(slot.memory)\n",
-        "",
+        "partial(model.free_host_pinned, memory)",
+        "partial(int)",
         ("tests/scheduler/test_routers.py",),
     ),
     Fault(
         "events outlive their router",
         "metrale_lab/scheduler/ring.py",
-        "                self._model.destroy_event(event)\n",
-        "                pass\n",
+        "partial(model.destroy_event, event)",
+        "partial(int)",
         ("tests/scheduler/test_routers.py",),
     ),
 )
