@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from metrale_lab.errors import InvalidConfig
@@ -40,13 +40,21 @@ class SnapshotIndex:
         Depths are multiples of it.
     emit : Observer
         Gets a `SnapshotEvent` per change, after it.
+    freed : callable, optional
+        Called with the number of each place that became free, after that. It may not raise.
     """
 
-    def __init__(self, total: int, block_size: int, emit: Observer = unobserved) -> None:
+    def __init__(
+        self,
+        total: int,
+        block_size: int,
+        emit: Observer = unobserved,
+        freed: Callable[[int], None] | None = None,
+    ) -> None:
         if total < 0:
             raise InvalidConfig(f"snapshot_slots={total}: allowed is 0 or more.")
         self.total, self.block_size = total, block_size
-        self._emit = emit
+        self._emit, self._freed = emit, freed
         self._stored: dict[int, Snapshot] = {}  # by number, least recently used first
         self._reserved: dict[int, Snapshot] = {}
         self._shelves: dict[tuple[int, int], list[Snapshot]] = {}  # by adapter and depth
@@ -136,7 +144,7 @@ class SnapshotIndex:
         """The copy is enqueued, and `node` stores the last block: it can be found from now on."""
         self._end_reservation(place)
         if self._at(place.tokens, place.depth, place.adapter_id):
-            self._free.append(place.number)  # another sequence was faster
+            self._give_back(place)  # another sequence was faster
             return
         place.node = node
         self._stored[place.number] = place
@@ -157,7 +165,7 @@ class SnapshotIndex:
     def withdraw(self, place: Snapshot) -> None:
         """The copy failed: the place is free again."""
         self._end_reservation(place)
-        self._free.append(place.number)
+        self._give_back(place)
 
     def link(self, tokens: Sequence[int], nodes: Sequence[int], adapter_id: int) -> None:
         """The first blocks of `tokens` are stored in `nodes`: snapshots there belong to them."""
@@ -197,7 +205,12 @@ class SnapshotIndex:
         self._shelves[key].remove(snapshot)
         if not self._shelves[key]:
             del self._shelves[key]
-        self._free.append(snapshot.number)
+        self._give_back(snapshot)
+
+    def _give_back(self, place: Snapshot) -> None:
+        self._free.append(place.number)
+        if self._freed is not None:
+            self._freed(place.number)
 
     def _end_reservation(self, place: Snapshot) -> None:
         if not self.is_reserved(place):

@@ -65,7 +65,9 @@ class TransformerCore:
             made.callback(steps.close)
             self.slots = SlotPool(steps.states.slots, emit)
             self.holds_state = steps.states.slot_bytes > 0
-            self.snapshots = SnapshotIndex(steps.snapshots.places, settings.block_size, emit)
+            self.snapshots = SnapshotIndex(
+                steps.snapshots.places, settings.block_size, emit, self._on_place_freed
+            )
             self._block_bytes = steps.pools.block_bytes
             self._stream = self._last_stream = device.create_stream("model")
             made.callback(self._stream.close)
@@ -209,6 +211,10 @@ class TransformerCore:
         """Nobody holds the block any more; a launched step may still read what it held."""
         with suppress(Exception):  # poison finds faults, and may not be one in the midst of a free
             self.steps.pools.enqueue_end(block, self._last_stream)
+
+    def _on_place_freed(self, place: int) -> None:
+        with suppress(Exception):
+            self.steps.snapshots.enqueue_end(place, self._last_stream)
 
     def _advance(self, seq: SequenceState, tokens: list[int]) -> None:
         """The tokens are written: the host's tokens and length change together."""

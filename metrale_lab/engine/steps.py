@@ -34,7 +34,8 @@ class Steps:
         rows = padded_width(settings.max_batch, self.network.least_width)
         self.pools, self.states = self.network.pools, self.network.states
         keeps = settings.prefix_cache and self.states.slot_bytes > 0
-        self.snapshots = SnapshotPools(self.states, settings.snapshot_slots if keeps else 0)
+        places = settings.snapshot_slots if keeps else 0
+        self.snapshots = SnapshotPools(self.states, places, settings.poison)
         self.adapters = self.network.adapters
         self.graphs = GraphCache(settings.max_batch, emit)
         self.logits = LogitsBuffer(device, rows, loaded.spec.vocab_size, settings.dtype)

@@ -113,7 +113,8 @@ class TagSteps:
         self.pools = tag_pools(settings)
         self.states = tag_states(hybrid, settings)
         keeps = hybrid and settings.prefix_cache
-        self.snapshots = SnapshotPools(self.states, settings.snapshot_slots if keeps else 0)
+        places = settings.snapshot_slots if keeps else 0
+        self.snapshots = SnapshotPools(self.states, places, settings.poison)
         self.adapters = TagAdapters()
         self.network = TagNetwork(
             device,

@@ -222,3 +222,18 @@ def test_only_block_boundaries_are_saved(index, ids):
     with pytest.raises(AssertionError):
         index.reserve(ids, 0, 0)
     assert index.free == 3
+
+
+def test_each_place_that_becomes_free_is_passed_on_once():
+    freed: list[int] = []
+    index = SnapshotIndex(2, 1, freed=freed.append)
+    first, second = (index.reserve((token,), 0, 0) for token in (1, 2))
+    index.withdraw(second)
+    assert freed == [1]
+    index.publish(first, 0, 0)
+    twin = index.reserve((3,), 0, 0)
+    twin.tokens = (1,)
+    index.publish(twin, 0, 0)
+    assert freed == [1, 1]
+    index.drop()
+    assert freed == [1, 1, 0]

@@ -99,6 +99,33 @@ def test_a_row_in_the_slot_of_padding_rows_is_told_from_padding():
         model.decode_batch([5, 6], [first, second])
 
 
+# --- snapshots
+
+
+def test_a_place_that_left_the_cache_is_not_restored_from():
+    model = scripted_model(hybrid=True)
+    model.free_sequence(started(model, *range(9)))
+    [kept] = model.snapshots.stored
+    model.snapshots.drop()
+    seq = model.alloc_sequence()
+    model.steps.snapshots.enqueue_restore(kept, seq.slot_idx, 0, model.default_stream)
+    with pytest.raises(DeviceFault, match="buffer 0 of slot 0 was read and never written"):
+        model.prefill([1, 2], seq)
+
+
+def test_a_restore_that_was_launched_before_still_gets_the_state():
+    model = scripted_model(ScriptedDevice("lag"), hybrid=True)
+    model.free_sequence(started(model, *range(9)))
+    [kept] = model.snapshots.stored
+    seq = model.alloc_sequence()
+    model.steps.snapshots.enqueue_restore(kept, seq.slot_idx, 0, model.default_stream)
+    model.snapshots.drop()
+    model.default_stream.synchronize()
+    states = model.network.memory.states[:, seq.slot_idx, 0]
+    assert 0 not in states
+    assert int(POISON) not in states
+
+
 # --- feed cells
 
 

@@ -48,6 +48,13 @@ HYBRID_FAULTS = (
         ("tests/scheduler/test_hybrid_states.py",),
     ),
     Fault(
+        "a place that left the cache keeps its state",
+        "metrale_lab/engine/core.py",
+        "            self.steps.snapshots.enqueue_end(place, self._last_stream)\n",
+        "            pass\n",
+        ("tests/harness/test_poison.py",),
+    ),
+    Fault(
         "a restored state gets its layers in the wrong order",
         "metrale_lab/engine/snapshots.py",
         "                pool[:, slot, buffer] = kept[:, number]\n",

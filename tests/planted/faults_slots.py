@@ -100,7 +100,7 @@ SLOT_FAULTS = (
     Fault(
         "the place of a copy that failed is lost",
         INDEX,
-        "        self._end_reservation(place)\n        self._free.append(place.number)\n",
+        "        self._end_reservation(place)\n        self._give_back(place)\n",
         "        self._end_reservation(place)\n",
         OF_INDEX,
     ),
