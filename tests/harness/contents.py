@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from metrale_lab.engine.lora_pools import entry_of
 from metrale_lab.testing import TagModel
 from metrale_lab.testing.adapters import scripted_adapter
 from metrale_lab.testing.device import ScriptedStream
@@ -28,6 +29,7 @@ class Contents:
     def check(self) -> None:
         """AssertionError for a difference; nothing is told while a scripted stream has work."""
         self._learn_adapters()
+        self._check_adapters()
         if self._model.tree is None or self._work_waits():
             return
         sides = self._model.network.blocks.sides
@@ -58,6 +60,14 @@ class Contents:
         assert held == [tuple(tags) for tags in expected], (
             f"snapshot {one.number} is not the state after its {one.depth} tokens"
         )
+
+    def _check_adapters(self) -> None:
+        for slot in self._model.adapters.slots:
+            if slot.identity:
+                found = self._model.network.adapters.contents([entry_of(slot.slot)])[0]
+                assert found == self._adapters[slot.identity], (
+                    f"adapter slot {slot.slot} holds another adapter than {slot.name}"
+                )
 
     def _content(self, one: Any) -> int:
         return self._adapters[one.adapter_id]

@@ -14,6 +14,7 @@ from metrale_lab.testing.adapters import by_name
 from metrale_lab.trace import events as ev
 from metrale_lab.trace.checker import Memory, check
 from tests.harness.contents import Contents
+from tests.harness.live_states import LiveStates
 
 E = TypeVar("E")
 STALLED_TICKS = 3
@@ -71,6 +72,7 @@ class World:
         self.folders = {(name, 1): path for name, path in by_name(adapters).items()}
         self.checked = Memory()
         self.contents = Contents(self.model, self.folders)
+        self.states = LiveStates(self.model, self.scheduler.router)
 
     # --- doing
 
@@ -176,6 +178,7 @@ class World:
         assert not broken, broken
         assert not self.overheard, self.overheard
         self.contents.check()
+        self.states.check()
 
     def _hear(self, event: ev.Event) -> None:
         self.events.append(event)
