@@ -24,10 +24,11 @@ class TransformerLifecycle(TransformerStates, ModelLifecycle):
         self._bound.yes = True
 
     def alloc_sequence(self) -> SequenceState:
-        return self._open(None)
+        return self._open()
 
     def alloc_sequence_for(self, budget_tokens: int) -> SequenceState:
-        return self._open(integer("budget_tokens", budget_tokens))
+        integer("budget_tokens", budget_tokens)  # nothing here is sized ahead
+        return self._open()
 
     def cache_sequence(self, seq: SequenceState) -> None:
         """Offer the sequence's full blocks to the prefix cache, and a hybrid's state at their end.
@@ -178,10 +179,10 @@ class TransformerLifecycle(TransformerStates, ModelLifecycle):
         finally:
             self._steps = None
 
-    def _open(self, budget_tokens: int | None) -> SequenceState:
+    def _open(self) -> SequenceState:
         self._enter()
         with self.slots.opening(self._next_id) as guard:
-            seq = SequenceState(self._next_id, guard, budget_tokens)
+            seq = SequenceState(self._next_id, guard)
             if self.holds_state:
                 self._enqueue_first_state(seq, self._last_stream)
         self._next_id += 1

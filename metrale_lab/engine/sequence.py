@@ -60,8 +60,6 @@ class SequenceState:
         what was cached, and the last one that a prompt like it could be looked up to.
     lookup_done : bool
         The prefix lookup ran; a retried first chunk does not repeat it.
-    budget_tokens : int or None
-        Prompt length plus max_tokens, None when unknown.
     freed : bool
         `free_sequence` ran.
     """
@@ -72,7 +70,6 @@ class SequenceState:
         "adapter_id",
         "adapter_slot",
         "block_table",
-        "budget_tokens",
         "cached_prefix_tokens",
         "first_state",
         "freed",
@@ -92,9 +89,7 @@ class SequenceState:
         "tokens",
     )
 
-    def __init__(
-        self, id: int, slot: SlotGuard | None = None, budget_tokens: int | None = None
-    ) -> None:
+    def __init__(self, id: int, slot: SlotGuard | None = None) -> None:
         self.id = id
         self.request_id = NONE
         self.tokens: list[int] = []
@@ -115,7 +110,6 @@ class SequenceState:
         self.rolling_tokens = 0
         self.save_at: tuple[int, ...] = ()
         self.lookup_done = False
-        self.budget_tokens = budget_tokens
         self.proposer_state: Any = None
         self.freed = False
 

@@ -50,7 +50,12 @@ class ModelLifecycle(ABC):
         """A fresh sequence of unknown budget. SlotPoolExhausted when all slots are taken."""
 
     def alloc_sequence_for(self, budget_tokens: int) -> SequenceState:
-        """A fresh sequence that will hold at most `budget_tokens` tokens."""
+        """A fresh sequence that will hold at most `budget_tokens` tokens, prompt and output.
+
+        What a model keeps for the whole length of a sequence it sizes by this, and not by the
+        longest sequence that it allows. A transformer keeps nothing of the kind: blocks, tokens
+        and table grow as they are needed, and a slot has one size.
+        """
         return self.alloc_sequence()
 
     @abstractmethod

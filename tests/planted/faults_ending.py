@@ -57,6 +57,15 @@ ENDING_FAULTS = (
         ("tests/cache/test_allocator.py",),
     ),
     Fault(
+        "a sequence takes memory for all that it may become",
+        LIFECYCLE,
+        "        return self._open()\n\n    def cache_sequence",
+        "        seq = self._open()\n"
+        "        seq.proposer_state = bytearray(min(budget_tokens, 2**20))\n"
+        "        return seq\n\n    def cache_sequence",
+        ("tests/engine/test_budget.py",),
+    ),
+    Fault(
         "nobody is told of a slot that is held at the end",
         LIFECYCLE,
         '                    ("emptying the slots", self.slots.reset),\n',
