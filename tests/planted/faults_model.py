@@ -77,6 +77,21 @@ MODEL_FAULTS = (
         ("tests/engine/test_same_result_every_way.py",),
     ),
     Fault(
+        "a captured step reads the tables of its capture",
+        "metrale_lab/engine/runner.py",
+        "captured.append(self._device.capture(step.function, step.buffers, step.outputs))",
+        "captured.append(self._device.capture(step.function, [one.clone() if one.dim() == 2 "
+        "and not one.is_floating_point() else one for one in step.buffers], step.outputs))",
+        ("tests/engine/test_same_result_every_way.py",),
+    ),
+    Fault(
+        "a prompt that is cached whole shares all of its blocks",
+        "metrale_lab/engine/forward.py",
+        "limit = len(prompt) - 1 if needs_logits else len(prompt)",
+        "limit = len(prompt)",
+        ("tests/engine/test_whole_prompt_cached.py",),
+    ),
+    Fault(
         "a fresh block is emptied in one layer",
         "metrale_lab/engine/kv_pools.py",
         "                side[:, block] = value\n",
