@@ -24,6 +24,7 @@ from ipywidgets.widgets import widget
 from metrale_lab import Lab, labs
 from metrale_lab.testing import Oracle, ScriptedDevice, scripted_model
 from metrale_lab.trace import events as ev
+from tests.harness.lawful import Lawful
 
 REQUESTS = int(os.environ.get("METRALE_SOAK", "1500"))
 BATCH = 25  # requests at a time
@@ -42,6 +43,7 @@ class Caller:
 
     def __init__(self, lab: Lab) -> None:
         self.lab, self.random = lab, random.Random(7)
+        self.lawful = Lawful(lab)
         self.batches = 0
         self.ends: Counter[str] = Counter()
         self.preemptions = self.reused = 0
@@ -115,6 +117,7 @@ def test_memory_is_flat_and_nothing_is_left_behind() -> None:
             if reading not in memory:
                 memory[reading] = resident_pages()
         for caller in callers:
+            caller.lawful.prove()
             prove_whole(caller.lab)
             prove_stressed(caller)
         lost = [weakref.ref(one._model) for one in (dense, hybrid)]

@@ -10,6 +10,7 @@ from typing import Any
 
 from metrale_lab import Lab
 from tests.first_light.oracle import OUTPUT_TOKENS, Continuation
+from tests.harness.lawful import Lawful
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def assert_same_tokens(
     pools: tuple[int, int],
     **more: Any,
 ) -> None:
-    """A lab makes the reference's tokens this way, keeps every law, and gives all back.
+    """A lab makes the reference's tokens this way, keeps every law at every tick, gives all back.
 
     `pools`: blocks of a tiny and of an ample pool.
     """
@@ -121,6 +122,7 @@ def assert_same_tokens(
         dtype="float32",
         **more,
     ) as lab:
+        lawful = Lawful(lab)
         if not way.cold:
             serve(lab, prompts, together=True)
             lab.run_until_idle()
@@ -128,7 +130,9 @@ def assert_same_tokens(
         for number, (token_ids, reference) in enumerate(zip(served, expected, strict=True)):
             assert_equal(number, token_ids, reference)
         assert_stressed(lab, way)
-        assert lab.check()["holds"].all()
+        lab.run_until_idle()
+        lawful.prove()
         lab.drop_cache()
+        assert lab.check()["holds"].all()
         assert (lab.frames.blocks()["state"] == "free").all()
         assert not (lab.frames.slots()["state"] == "held").any()
