@@ -179,7 +179,8 @@ class BlockAllocator:
         while len(self._held) < blocks:
             self._held.append(self.pool.alloc(HELD_OWNER, "manual"))
         while len(self._held) > blocks:
-            self.pool.release(self._held.pop(), HELD_OWNER, "manual")
+            self.pool.release(self._held[-1], HELD_OWNER, "manual")
+            self._held.pop()
 
     def drop_cache(self, cause: str = "manual") -> int:
         """Empty the prefix cache; how many blocks it stored. EngineBusy while one is in use."""

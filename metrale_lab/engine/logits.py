@@ -74,8 +74,9 @@ class StepLogits(Logits):
             if self._settled:
                 self._own = source.clone()
             else:
-                own = self._own = torch.empty_like(source)
+                own = torch.empty_like(source)
                 self._stream.enqueue(_copy(source, own))
+                self._own = own
         return self._own
 
     def _view(self) -> Tensor:

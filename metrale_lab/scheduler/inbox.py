@@ -62,12 +62,12 @@ class Inbox:
         with self._lock:
             if self._closed:
                 raise EngineStopped("this engine was closed. Open another lab.")
-            requests = []
-            for spec in specs:
-                request = Request(self._next_id, spec, wake_engine, check_wait)
-                self._next_id += 1
-                requests.append(request)
+            requests = [
+                Request(number, spec, wake_engine, check_wait)
+                for number, spec in enumerate(specs, self._next_id)
+            ]
             rows = [self._row(request) for request in requests]
+            self._next_id += len(rows)  # of what can no longer be refused
             for row in rows:
                 self._announce(row)
             self.rows.extend(rows)

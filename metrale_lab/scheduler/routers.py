@@ -72,15 +72,16 @@ class AsyncRouter(Router):
         super().__init__(model, RING_SLOTS, max_rows, emit, max_polls)
         self._in_flight: dict[Ticket, Launched] = {}
         self._ledger: dict[Ticket, dict[int, int]] = {}  # blocks by sequence id
-        self._unlaunched: dict[int, int] = {}
+        self._unlaunched: dict[SequenceState, int] = {}
         self._feed_writes: int | None = None  # that the model counted at the newest launch
 
     def launch(self, plan: StepPlan) -> Ticket:
-        launched = self._start(plan, sum(self._unlaunched.values()))
+        reserved = self._reserved_ahead
+        launched = self._start(plan, sum(reserved.values()))
         self._feed_writes = self._writes_so_far
         for ticket in [one for one in self._ledger if one not in self._in_flight]:
             del self._ledger[ticket]
-        self._ledger[launched.ticket], self._unlaunched = self._unlaunched, {}
+        self._ledger[launched.ticket], self._unlaunched = reserved, {}
         self.counters.ahead_launches += bool(plan.fed)
         self._in_flight[launched.ticket] = launched
         return launched.ticket
@@ -96,7 +97,7 @@ class AsyncRouter(Router):
             blocks = self._model.reserve_decode_block(seq)
         except KvCacheExhausted:
             return False
-        self._unlaunched[seq.id] = self._unlaunched.get(seq.id, 0) + blocks
+        self._unlaunched[seq] = self._unlaunched.get(seq, 0) + blocks
         self.counters.reserved_blocks += blocks
         in_flight = self.reserved_in_flight
         self.counters.max_reserved_in_flight = max(self.counters.max_reserved_in_flight, in_flight)
@@ -113,7 +114,12 @@ class AsyncRouter(Router):
     @property
     def reserved_in_flight(self) -> int:
         launched = (sum(self._ledger[ticket].values()) for ticket in self._in_flight)
-        return sum(launched) + sum(self._unlaunched.values())
+        return sum(launched) + sum(self._reserved_ahead.values())
+
+    @property
+    def _reserved_ahead(self) -> dict[int, int]:
+        """Blocks by sequence for a step that was not launched; an ended sequence has none."""
+        return {seq.id: blocks for seq, blocks in self._unlaunched.items() if not seq.freed}
 
     @property
     def feed_is_ours(self) -> bool:

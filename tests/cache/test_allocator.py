@@ -181,6 +181,22 @@ def test_a_new_observer_sees_allocator_pool_and_tree():
     make_cache(cached=False).allocator.observe(later)
 
 
+def test_a_held_block_that_could_not_be_released_is_still_held(monkeypatch):
+    cache = make_cache()
+    cache.allocator.hold(2)
+
+    def fails(*given, **named):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cache.pool, "release", fails)
+        with pytest.raises(MemoryError):
+            cache.allocator.hold(0)
+    assert len(cache.allocator.held) == 2
+    cache.allocator.hold(0)
+    assert cache.pool.free == cache.pool.total
+
+
 def test_hold_is_all_or_nothing():
     cache = make_cache()
     live = Sequence(cache, 0)

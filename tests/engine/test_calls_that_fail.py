@@ -234,3 +234,20 @@ def test_a_call_that_failed_inside_can_be_made_again_and_loses_nothing(
             reached.add(spoiled)
             nth += 1
     assert sorted(reached) == PARTS[part].split()
+
+
+def test_scores_that_could_not_be_moved_out_are_where_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = scripted_model()
+    seq = model.alloc_sequence()
+    stream = model.default_stream
+    expected = model.prefill([1, 2, 3], seq, stream).numpy()
+    again = model.alloc_sequence()
+    scores = model.prefill([1, 2, 3], again, stream)
+    failing = Failing(model, "default_stream.enqueue", 1, monkeypatch)
+    failing.on = True
+    with pytest.raises(Boom):
+        scores.tensor  # noqa: B018 (reading it moves them)
+    failing.on = False
+    assert (scores.tensor.numpy() == expected).all()

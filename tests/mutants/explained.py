@@ -203,8 +203,8 @@ EXPLAINED: dict[str, dict[str, str]] = {
         "return make(model, settings.max_batch, emit, -1 if settings.deterministic else polls)": (
             _NO_POLLS
         ),
-        "self._unlaunched[seq.id] = self._unlaunched.get(seq.id, 0) | blocks": _ONE_BLOCK,
-        "self._unlaunched[seq.id] = self._unlaunched.get(seq.id, 0) ^ blocks": _ONE_BLOCK,
+        "self._unlaunched[seq] = self._unlaunched.get(seq, 0) | blocks": _ONE_BLOCK,
+        "self._unlaunched[seq] = self._unlaunched.get(seq, 0) ^ blocks": _ONE_BLOCK,
         'make = AsyncRouter if settings.router <= "async" else SyncRouter': (
             "the settings allow two words"
         ),

@@ -66,6 +66,20 @@ ENDING_FAULTS = (
         ("tests/engine/test_budget.py",),
     ),
     Fault(
+        "what an ended row had reserved is in flight for ever",
+        "metrale_lab/scheduler/routers.py",
+        " in self._unlaunched.items() if not seq.freed}",
+        " in self._unlaunched.items()}",
+        ALONE,
+    ),
+    Fault(
+        "scores that could not be moved out are taken for moved",
+        "metrale_lab/engine/logits.py",
+        "                own = torch.empty_like(source)\n",
+        "                own = self._own = torch.empty_like(source)\n",
+        CALLS,
+    ),
+    Fault(
         "nobody is told of a slot that is held at the end",
         LIFECYCLE,
         '                    ("emptying the slots", self.slots.reset),\n',

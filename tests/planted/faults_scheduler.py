@@ -73,8 +73,8 @@ SCHEDULER_FAULTS = (
     Fault(
         "a reservation counts for the step before",
         ROUTERS,
-        "        self._ledger[launched.ticket], self._unlaunched = self._unlaunched, {}\n",
-        "        self._ledger[launched.ticket - 1], self._unlaunched = self._unlaunched, {}\n",
+        "        self._ledger[launched.ticket], self._unlaunched = reserved, {}\n",
+        "        self._ledger[launched.ticket - 1], self._unlaunched = reserved, {}\n",
         ROUTING,
     ),
     Fault(

@@ -89,6 +89,24 @@ def test_a_prompt_that_fails_is_that_requests_end_alone(
     assert faults(busy) == ["prefill"]
 
 
+def test_what_was_reserved_for_a_step_that_failed_goes_with_its_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World("async", ScriptedDevice("lag"), block_size=2)
+    request = world.submit(1, 2, 3, max_tokens=20)
+    world.tick(3)
+    Failing(monkeypatch, world.model, "decode_batch_fed", times=100)
+    while not world.scheduler.router.reserved_in_flight:
+        world.tick()
+    request.cancel()
+    world.run()
+    assert world.scheduler.router.reserved_in_flight == 0
+    monkeypatch.undo()
+    world.submit(4, 5, 6, max_tokens=9)
+    world.finish()
+    assert set(faults(world)) == {"launch ahead"}
+
+
 # --- resumed and preempted
 
 

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from metrale_lab.scheduler.requests import RequestSpec
 from tests.harness import World
 from tests.scheduler.test_thread import PATIENCE, gate, live
 
@@ -124,3 +125,22 @@ def test_results_are_there_only_once_the_tick_is_told():
     request.finish = look
     world.finish()
     assert ended == ["TickEnded"]
+
+
+def test_requests_that_could_not_be_queued_take_no_number(monkeypatch):
+    world = World()
+    made = []
+
+    def detokenizer():
+        made.append(real())
+        if len(made) == 2:
+            raise MemoryError("no room")
+        return made[-1]
+
+    real = world.tokenizer.detokenizer
+    monkeypatch.setattr(world.tokenizer, "detokenizer", detokenizer)
+    with pytest.raises(MemoryError):
+        world.scheduler.submit_all([RequestSpec(token_ids=(1, 2)), RequestSpec(token_ids=(3, 4))])
+    assert world.scheduler.idle
+    assert world.submit(1, 2, max_tokens=2).id == 0
+    world.finish()
