@@ -7,6 +7,7 @@ from tests.planted.faults_cache import CACHE_FAULTS
 from tests.planted.faults_ending import ENDING_FAULTS
 from tests.planted.faults_failures import FAILURE_FAULTS
 from tests.planted.faults_hybrid import HYBRID_FAULTS
+from tests.planted.faults_laws import LAW_FAULTS
 from tests.planted.faults_model import MODEL_FAULTS
 from tests.planted.faults_scheduler import SCHEDULER_FAULTS
 from tests.planted.faults_slots import SLOT_FAULTS
@@ -20,4 +21,5 @@ FAULTS = (
     *SLOT_FAULTS,
     *ENDING_FAULTS,
     *FAILURE_FAULTS,
+    *LAW_FAULTS,
 )

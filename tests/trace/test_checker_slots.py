@@ -51,7 +51,8 @@ def test_a_healthy_hybrid_keeps_every_law(hybrid):
     assert hybrid.broken() == {}
     assert hybrid.second.reused_prefix_tokens == 8
     details = {one.law: one.detail for one in check(hybrid.model)}
-    assert details["I13"] == sentence("I13")
+    assert details["I13"].startswith(sentence("I13"))
+    assert "which state each of its buffers holds, the tests show" in details["I13"]
 
 
 def test_a_dense_model_is_told_so():
