@@ -10,7 +10,7 @@ from metrale_lab.errors import DeviceFault, MetraleError
 from metrale_lab.trace import events as ev
 from tests.harness import World
 
-ADMISSION = ("num_free_slots", "reclaim_prefix_blocks_for", "alloc_sequence_for")
+ADMISSION = ("find", "num_free_slots", "reclaim_prefix_blocks_for", "alloc_sequence_for")
 AT_HAND = {"acquire_adapter": "admission", "poll_innerq": "prefill"}
 PICKS = ("argmax_batch_to_feed", "sample_batch_to_feed")
 WAITS = ("event_query", "event_synchronize", "fed_step_settled")
@@ -62,9 +62,11 @@ class Bearers:
         self._announced: dict[int, Forward] = {}  # by event
         self._depth = 0
         stream: Any = world.model.default_stream
-        for name in CALLS:
+        for name in CALLS - {"find"}:
             setattr(world.model, name, self._watched(name, getattr(world.model, name)))
         stream.synchronize = self._watched("synchronize", stream.synchronize)
+        adapters: Any = world.model.adapters
+        adapters.find = self._watched("find", adapters.find)
 
     def _watched(self, name: str, call: Any) -> Any:
         def watched(*given: Any, **named: Any) -> Any:
