@@ -159,6 +159,12 @@ def test_whatever_was_sent_wrongly_is_named(
     assert any(words in told[law] for law in laws)
 
 
+def test_a_step_that_nobody_was_sent_is_named(world: World) -> None:
+    for copy in world.model.step_inputs["decode"]._stagings:
+        copy.sequences = copy.sequences[::-1]
+    assert "is in flight, the newest is for (3, 2, 1)" in broken(world)["I17"]
+
+
 def test_a_row_that_skips_its_own_position_is_named_where_its_prefix_is_that_long(world) -> None:
     row = world.scheduler.flights[0]
     row.seqs[0].cached_prefix_tokens = row.positions[0] + 1

@@ -104,6 +104,10 @@ def free_an_owned_slot(engine):
     engine.model.slots._free.append(engine.first.slot_idx)
 
 
+def free_a_slot_twice(engine):
+    engine.model.slots._free[-1] = engine.model.slots._free[-2]
+
+
 def lose_a_snapshot(engine):
     engine.model.snapshots._free.pop()
 
@@ -143,6 +147,7 @@ def snapshot_inside_a_block(engine):
         ("I13", leak_a_slot, "owned is not 4 slots"),
         ("I13", hand_out_the_dummy, "slot 4 is outside"),
         ("I13", free_an_owned_slot, "free and owned"),
+        ("I13", free_a_slot_twice, "is free 2 times"),
         ("I13", lose_a_snapshot, "are not 4 snapshots"),
         ("I13", free_a_stored_snapshot, "are not 4 snapshots"),
         ("I13", forget_a_hold, "has 1 holders, 0 sequences"),

@@ -50,6 +50,7 @@ LEFT_TO_TESTS = {
     "I14": "told is whether a slot in use was written; that its factors are right, the tests show",
     "I15": "comparing with the oracle is left to the tests",
     "I17": "the id in a feed cell is the device's; that it is the one before, the tests show",
+    "I18": "told is which step has which slot; what the device writes there, the tests show",
     "I20": "that a retried admission looks up once, the tests show",
 }
 TOLD = 3  # violations of a law that its detail spells out
