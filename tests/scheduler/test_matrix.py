@@ -159,7 +159,7 @@ def scripted(emit: Observer, hybrid: bool = False, **settings: Any) -> Iterator[
         emit,
         vocab_size=256,
         hybrid=hybrid,
-        adapters="ab",
+        adapters=("a", "b"),
         **(SIZES | settings),
     )
     yield model
@@ -208,7 +208,7 @@ def test_every_way_gives_the_same_texts(
 
 @pytest.mark.parametrize("hybrid", [False, True])
 def test_the_plain_run_is_the_oracles(hybrid: bool) -> None:
-    oracle = Oracle(256, 128, hybrid=hybrid, adapters="ab")
+    oracle = Oracle(256, 128, hybrid=hybrid, adapters=("a", "b"))
     for temperature in (0.0, 0.9):
         specs, texts = with_stops(partial(scripted, hybrid=hybrid), temperature)
         assert [(tokens, reason) for tokens, _, reason in texts] == [*map(oracle.generate, specs)]

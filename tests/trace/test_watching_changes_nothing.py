@@ -84,7 +84,7 @@ def engine(hybrid, router, emit):
         max_batch=3,
         hybrid=hybrid,
         snapshot_slots=4,
-        adapters="ab",
+        adapters=("a", "b"),
     )
     settings = SchedulerSettings(
         max_batch=3, max_prefill_tokens=6, max_seq_len=256, router=router, admit_watermark=0
