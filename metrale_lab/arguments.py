@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from metrale_lab.errors import InvalidRequest, MetraleError
+from metrale_lab.errors import InvalidRequest, MetraleError, printable
 
 LARGEST_INT = 2**63 - 1
 LONGEST_WAIT_S = threading.TIMEOUT_MAX
@@ -32,7 +32,7 @@ def shown(value: Any, most: int = _SHOWN) -> str:
     except Exception:
         text = f"<{type(value).__name__} that cannot be shown>"
     line = " ".join(text[: 4 * most].split())
-    line = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
+    line = printable(line)
     return line if len(line) <= most else line[: most - 1] + "…"
 
 

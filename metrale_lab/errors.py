@@ -11,8 +11,18 @@ from typing import Any
 from metrale_lab.counting import counted
 
 
+def printable(text: str) -> str:
+    """The text with everything escaped that is no line break, tab or printable character."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in "\n\t" else ascii(one)[1:-1] for one in text)
+
+
 class MetraleError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package; whatever they name, their message can be printed."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class Advised(MetraleError):

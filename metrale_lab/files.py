@@ -37,7 +37,7 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         target = path.resolve()
         target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = target.with_name(f".{target.name[:100]}.{os.getpid()}.part")
+        scratch = target.with_name(f".{target.name[:50]}.{os.getpid()}.part")
         yield scratch
         os.replace(scratch, target)
     except OSError as error:

@@ -69,8 +69,9 @@ def save(path: Path, whole: Saved) -> Path:
     }
     schema = _schema().with_metadata({_KEY: json.dumps(header).encode()})
     table = pa.Table.from_pylist(rows, schema=schema)
-    with replacing(path) as scratch:
-        pq.write_table(table, scratch)
+    # Opened here, because pyarrow knows no names outside Unicode.
+    with replacing(path) as scratch, scratch.open("wb") as file:
+        pq.write_table(table, file)
     return path
 
 
@@ -87,7 +88,8 @@ def load(path: Path) -> Saved:
             f"{shown(str(path), 300)}: there is no such file. Give the path that save() returned."
         )
     try:
-        table = pq.read_table(path)
+        with path.open("rb") as file:
+            table = pq.read_table(file)
     except (pa.ArrowException, OSError) as error:
         raise ModelFormatError(
             f"{shown(path.name)}: not a Parquet file that can be read: {shown(str(error), 300)}"

@@ -65,6 +65,7 @@ class Bearers:
         for name in CALLS - {"find"}:
             setattr(world.model, name, self._watched(name, getattr(world.model, name)))
         stream.synchronize = self._watched("synchronize", stream.synchronize)
+        stream.record = self._watched("record", stream.record)
         adapters: Any = world.model.adapters
         adapters.find = self._watched("find", adapters.find)
 
@@ -91,6 +92,8 @@ class Bearers:
             self._newest = Forward(name, self._of(seqs))
         if name == "synchronize":
             return Told(frozenset(), ALONE)
+        if name == "record":
+            return self._launching()
         if name in NOBODY:
             return Told(frozenset(), NOBODY[name])
         if name in ADMISSION:
@@ -106,6 +109,14 @@ class Bearers:
             if self._newest.call == "decode_batch_fed":
                 return Told(frozenset(), NOBODY["decode_batch_fed"])
         return self._in(self._newest)
+
+    def _launching(self) -> Told:
+        """Whose step is being launched: nobody's where it runs ahead."""
+        scheduler = self._world.scheduler
+        if scheduler.flights:
+            return Told(frozenset(), NOBODY["decode_batch_fed"])
+        rows = frozenset(row.id for row in scheduler.active if not row.finished)
+        return Told(rows, "decode step")
 
     def _waiting(self, name: str, given: tuple[Any, ...]) -> Told | None:
         if name != "fed_step_settled":
