@@ -12,7 +12,7 @@ import torch
 from metrale_lab.engine import FeedRow, HostToken, SequenceState
 from metrale_lab.engine.model import TransformerModel
 from metrale_lab.errors import DeviceFault, EngineBusy, InvalidRequest, KvCacheExhausted
-from metrale_lab.trace.checker import check
+from metrale_lab.trace.checker import Memory, check
 from metrale_lab.trace.events import Event, PrefixLookup, SnapshotEvent
 from metrale_lab.trace.recorder import Recorder
 from metrale_lab.trace.tables import Frames
@@ -263,9 +263,10 @@ def test_shared_blocks_are_not_written_while_their_prefix_is_computed_again(
         blocks = list(seq.block_table)
         assert (len(blocks), seq.cached_prefix_tokens) == (len(history) // BS, len(blocks) * BS)
         model.prefill(history[:10], seq)
+        checked = Memory()
         for token in history[10:20]:
             model.decode_batch([token], [seq])
-            assert all(law.holds for law in check(model))
+            assert all(law.holds for law in check(model, None, checked))
         model.prefill([*history[20:], 5], seq)
         assert seq.block_table[: len(blocks)] == blocks
         for pool, old in zip((pools.k, pools.v), before, strict=True):

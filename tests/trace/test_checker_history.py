@@ -114,6 +114,11 @@ def count_launches_anew(world: World) -> None:
     world.scheduler.router.counters.ahead_launches = 0
 
 
+def roll_back_what_was_not_reserved(world: World) -> None:
+    counters = world.scheduler.router.counters
+    counters.rolled_back_blocks = counters.reserved_blocks + 1
+
+
 def count_ticks_anew(world: World) -> None:
     world.scheduler.step = 0
 
@@ -136,6 +141,7 @@ PLANTED = [
     ("I20", count_resumes_that_were_not, "are not 4 lookups"),
     ("I20", count_a_hit_for_a_miss, "fell from"),
     ("I20", count_launches_anew, "ahead_launches fell from"),
+    ("I20", roll_back_what_was_not_reserved, "were rolled back than reserved"),
     ("I20", count_ticks_anew, "step fell from"),
 ]
 

@@ -41,7 +41,8 @@ LAWS: dict[str, Law] = {
 
 # What of a law the live structures cannot show; the test suite shows it.
 LEFT_TO_TESTS = {
-    "I4": "read is what the host sent; what the device made of it, the tests show",
+    "I4": "read is what steps in flight were sent, and prompts settle within their tick; what the "
+    "device made of it, the tests show",
     "I6": "read is what the host sent; what the device made of it, the tests show",
     "I7": "told is whether tables keep their blocks, and these their lives; that the device wrote "
     "them, the tests show",

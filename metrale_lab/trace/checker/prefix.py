@@ -109,6 +109,9 @@ def i20(world: World) -> Iterator[str]:
     for name, count in world.counters.items():
         if count < (before := world.memory.counters.get(name, 0)):
             yield f"{name} fell from {before} to {count}"
+    router = world.router_counters
+    if router.get("rolled_back_blocks", 0) > router.get("reserved_blocks", 0):
+        yield f"more blocks were rolled back than reserved: {router}"
     tree, bs = world.tree, world.block_size
     if tree is None:
         return
