@@ -106,6 +106,7 @@ def test_a_number_outside_the_pool_is_refused(block):
 def test_a_pool_has_at_least_one_block():
     with pytest.raises(InvalidConfig, match="num_blocks=0"):
         BlockPool(0)
+    assert BlockPool(1).alloc(0, "prefill") == 0
 
 
 def test_life_counts_allocations_not_references():

@@ -27,8 +27,6 @@ EXPLAINED: dict[str, dict[str, str]] = {
     "metrale_lab/cache/pool.py": {
         "self, block: int, holder: int, cause: str, /, for_sequence: int = NONE, "
         "node: int = NONE": _KEYWORDS,
-        "self, block: int, cause: str, /, for_sequence: int = NONE, node: int, "
-        "idle_ms: float": _KEYWORDS,
         "if self._ref_counts[self._checked(block)] <= 0:": _NEVER_BELOW,
         "if count <= 0:": _NEVER_BELOW,
         "if count <= 1:": "a count of 0 was refused above",
@@ -110,10 +108,9 @@ EXPLAINED: dict[str, dict[str, str]] = {
             _NEVER_BELOW
         ),
         "if snapshot.holders == 0 or self._stored.get(snapshot.number) != snapshot:": _BY_IDENTITY,
-        "if self._reserved.get(place.number) != place:": _BY_IDENTITY,
-        'assert len(tokens) % self.block_size <= 0, f"{len(tokens)} tokens end inside a block"': (
-            "a remainder is never negative"
-        ),
+        "return self._reserved.get(place.number) == place": _BY_IDENTITY,
+        "assert len(tokens) % self.block_size <= 0, "
+        'f"the end at {len(tokens)} is inside a block"': "a remainder is never negative",
         "if found is not None and found.node is not node:": _IDENTITY,
     },
     "metrale_lab/cache/adapters.py": {
