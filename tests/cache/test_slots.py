@@ -106,6 +106,23 @@ def test_a_guard_migrates_only_when_it_is_empty(pool):
     assert pool.free == 4
 
 
+@pytest.mark.parametrize("give_back", ["release", "detach"])
+def test_a_slot_that_could_not_be_given_back_is_still_the_guards(give_back, monkeypatch):
+    pool = SlotPool(2)
+    guard = pool.guarded(5)
+
+    def fails(claim):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "release", fails)
+        with pytest.raises(MemoryError):
+            getattr(guard, give_back)()
+    assert (guard.slot, pool.owner(0)) == (0, 5)
+    getattr(guard, give_back)()
+    assert (guard.slot, pool.owner(0), pool.free) == (None, None, 2)
+
+
 def test_a_second_release_of_a_claim_is_an_error_that_changes_nothing(pool, events):
     claim = pool.claim(0)
     pool.release(claim)

@@ -17,12 +17,12 @@ from metrale_lab.testing import TagModel, scripted_model
 PARTS = {  # and the calls that go through each
     "allocator.alloc": "decode_batch prefill reserve_decode_block",
     "allocator.attach": "lookup_prefix",
-    "allocator.free_block": "free_sequence",
+    "allocator.free_block": "free_sequence release_decode_blocks",
     "allocator.insert": "cache_sequence prefill",
     "allocator.reclaim_for": "reclaim_prefix_blocks_for",
     "allocator.release_nodes": "free_sequence",
     "pool.alloc": "decode_batch prefill reserve_decode_block",
-    "pool.release": "free_sequence",
+    "pool.release": "free_sequence release_decode_blocks",
     "tree.explain_miss": "lookup_prefix",
     "tree.insert": "cache_sequence prefill",
     "tree.lookup": "lookup_prefix",
@@ -36,14 +36,14 @@ PARTS = {  # and the calls that go through each
     "snapshots.release": "free_sequence",
     "snapshots.reserve": "cache_sequence prefill",
     "slots.claim": "alloc_sequence_for",
-    "slots.release": "free_sequence",
+    "slots.release": "detach_slot_for_reuse free_sequence",
     "adapters.acquire": "acquire_adapter lookup_prefix",
     "adapters.identity": "lookup_prefix reclaim_prefix_blocks_for",
     "adapters.release": "free_sequence release_adapter",
     "steps.pools.enqueue_fill": "decode_batch prefill reserve_decode_block",
     "steps.states.enqueue_start": "alloc_sequence_for",
     "steps.states.enqueue_move": "compact_sequence",
-    "steps.states.enqueue_end": "free_sequence",
+    "steps.states.enqueue_end": "detach_slot_for_reuse free_sequence",
     "steps.snapshots.enqueue_copy": "decode_batch decode_batch_fed prefill",
     "steps.snapshots.enqueue_restore": "lookup_prefix",
     "steps.snapshots.enqueue_save": "cache_sequence prefill",
@@ -57,8 +57,8 @@ PARTS = {  # and the calls that go through each
     "device.create_event": "release_adapter",
     "default_stream.enqueue": (
         "alloc_sequence_for argmax_batch_to_feed cache_sequence compact_sequence "
-        "decode_batch decode_batch_fed free_sequence lookup_prefix "
-        "prefill release_adapter reserve_decode_block"
+        "decode_batch decode_batch_fed detach_slot_for_reuse free_sequence lookup_prefix "
+        "prefill release_adapter release_decode_blocks reserve_decode_block"
     ),
     "default_stream.record": (
         "argmax_batch_to_feed decode_batch decode_batch_fed prefill release_adapter"
@@ -137,12 +137,17 @@ class Life:
         call("free_sequence", seq, undone=False)
         call("release_adapter", lease)
         assert seq.freed
+        other = self._model.alloc_sequence()
+        call("detach_slot_for_reuse", other)
+        self._model.free_sequence(other)
         return out
 
     def _fed(self, seq: SequenceState, token: int) -> int:
         """The next token, by a step that leaves it in the row's feed cell."""
         stream, view = self._model.default_stream, self._memory.view()
-        self.call("reserve_decode_block", seq)
+        reserved = self.call("reserve_decode_block", seq)
+        self.call("release_decode_blocks", seq, reserved)
+        self._model.reserve_decode_block(seq)
         scores = self.call("decode_batch_fed", [HostToken(token)], [seq], stream)
         self.call("argmax_batch_to_feed", scores, [NO_MASK], view, self._event, stream)
         self._model.event_synchronize(self._event)
