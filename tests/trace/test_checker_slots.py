@@ -6,6 +6,7 @@ import pytest
 
 from metrale_lab.cache import SnapshotIndex
 from metrale_lab.trace.checker import check, sentence
+from metrale_lab.trace.events import NONE
 from tests.trace.test_checker import BS, Engine, prompt
 
 
@@ -82,7 +83,7 @@ def test_rows_that_gave_their_slot_up_break_nothing():
     gone.slot.detach()
     assert "runs in sequence 2, which has no slot" in engine.broken()["I13"]
     del engine.scheduler.active[2]
-    gone.request_id = -1  # made by hand, so it may be without
+    gone.request_id = NONE  # made by hand, so it may be without
     assert engine.broken() == {}
     donor.retired = False
     assert "whose owner is another" in engine.broken()["I13"]

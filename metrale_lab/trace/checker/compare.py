@@ -7,6 +7,7 @@ from typing import Any
 
 from metrale_lab.trace.checker.sent import SentRow
 from metrale_lab.trace.checker.world import World
+from metrale_lab.trace.events import NONE
 
 NO_CELL = -1
 
@@ -56,11 +57,14 @@ def wrong_rows(world: World) -> Iterator[str]:
 
 def wrong_padding(world: World) -> Iterator[str]:
     """Rows past the batch that are not harmless."""
-    dummy = world.pool.total if world.slots is None else world.slots.total
+    slots = world.slots
     for _, padding in world.sent_of_flights.values():
         for one in padding:
-            if {*one.slots} - {dummy}:
-                yield f"{one.name}: padding rows were sent slots {one.slots}, the dummy is {dummy}"
+            if slots is not None and {*one.slots} - {slots.total}:
+                yield (
+                    f"{one.name}: padding rows were sent slots {one.slots}, "
+                    f"the dummy is {slots.total}"
+                )
             if any(one.positions) or any(one.write_from) or {*one.cells} - {NO_CELL}:
                 yield f"{one.name}: padding rows were sent positions or cells"
 
@@ -74,7 +78,7 @@ def unseen_steps(world: World) -> Iterator[str]:
     if newest is None:
         return
     live = world.model.sequences
-    by_hand = any(one not in live or live[one].request_id == -1 for one in newest.sequences)
+    by_hand = any(one not in live or live[one].request_id == NONE for one in newest.sequences)
     for flight in world.flights:
         if not world.sent_of_flights[flight.ticket][0] and not by_hand:
             yield f"step {flight.ticket} is in flight, the newest is for {newest.sequences}"
