@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+import metrale_lab.testing
 from metrale_lab import Lab
 from metrale_lab.engine import Model, SequenceState
 from metrale_lab.testing import scripted_model
 from tests.bad_input import test_lab_calls
 from tests.bad_input.right import of_lab, of_made_up
 from tests.bad_input.right_model import by_hand
-from tests.bad_input.surface import CLASSES, call_of, public_calls
+from tests.bad_input.surface import CLASSES, MAKERS, call_of, public_calls
 from tests.bad_input.values import VALUES, complaints, giving, parameters_of
 from tests.engine.test_trait_defaults import Bare
 
@@ -111,3 +112,15 @@ def test_a_plain_model_refuses_what_it_has_not() -> None:
         right = dict.fromkeys(parameters_of(call))
         right |= {one: value for one, value in RIGHT.items() if one in right}
         assert tried(name, call, right, parameters_of(call)) == [], name
+
+
+def test_every_public_name_is_looked_at() -> None:
+    seen = [*CLASSES.values(), *MAKERS.values()]
+    for module in (metrale_lab, metrale_lab.testing):
+        public = [getattr(module, name) for name in module.__all__]
+        calls = [one for one in public if callable(one) and not _is_error(one)]
+        assert [one for one in calls if one not in seen and parameters_of(one)] == []
+
+
+def _is_error(one: Any) -> bool:
+    return inspect.isclass(one) and issubclass(one, BaseException)
