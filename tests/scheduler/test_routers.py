@@ -163,6 +163,24 @@ def test_a_failed_step_frees_its_slot_and_tells_the_model_before_it_is_reported(
     assert router.take(router.launch(plan(seqs, [3]))).error is None
 
 
+@pytest.mark.parametrize("device_fails", [False, True])
+def test_what_fails_while_a_step_is_settled_is_the_steps_error_unless_it_has_one(device_fails):
+    device, model, router = setup()
+    seqs = prefilled(model, [1, 2])
+    router.take(router.launch(plan(seqs, [3])))
+    failure = OSError("settling")
+
+    def fail():
+        raise failure
+
+    model.fed_step_settled = fail
+    router.reserve(seqs[0])
+    device.fail_in = 2 if device_fails else None
+    outcome = router.take(router.launch(plan(seqs)))
+    assert isinstance(outcome.error, DeviceFault) if device_fails else outcome.error is failure
+    assert not any(slot.busy for slot in router.ring_slots)
+
+
 def test_a_cell_that_the_device_never_wrote_is_no_token():
     router = setup()[2]
     slot = router._ring.take(4)
