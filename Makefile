@@ -61,7 +61,7 @@ browser: $(VENV)/.test
 exhaustive: $(VENV)/.test
 	METRALE_EXHAUSTIVE=1 $(BIN)/python -m pytest tests/first_light
 
-# 100,000 examples over all state machines: about an hour.
+# 100,000 examples over all state machines: about half an hour.
 nightly: $(VENV)/.test
 	$(BIN)/python -m pytest --hypothesis-profile=nightly --timeout=0 \
 		tests/cache/test_pool_machine.py tests/cache/test_tree_machine.py \

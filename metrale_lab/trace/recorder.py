@@ -338,9 +338,17 @@ def _append_us(repeats: int = 2000) -> float:
 
 
 def replayed(
-    num_blocks: int, block_size: int, events: Iterable[tuple[float, int, Event]]
+    num_blocks: int,
+    block_size: int,
+    events: Iterable[tuple[float, int, Event]],
+    base: LabState | None = None,
 ) -> RecordView:
-    """The record that events with their times (seconds since the start) and ticks make up."""
+    """The record that events with their times (seconds since the start) and ticks make up.
+
+    `base`: the state before the first of them; None: nothing had happened.
+    """
     recorder = Recorder(num_blocks, block_size, capacity=2**62, started=0.0)
+    if base is not None:
+        recorder._begin(base)
     recorder.take_in(events)
     return recorder.view()

@@ -15,6 +15,7 @@ from metrale_lab.errors import ModelFormatError, TraceIncomplete
 from metrale_lab.files import replacing, there
 from metrale_lab.trace.events import Event, NodeAdded
 from metrale_lab.trace.fold import Stamped
+from metrale_lab.trace.plain import plain_state, state_of
 from metrale_lab.trace.recorder import RecordView, replayed
 from metrale_lab.trace.texts import TokenTexts
 
@@ -63,6 +64,7 @@ def save(path: Path, whole: Saved) -> Path:
         "format": FORMAT,
         "num_blocks": view.state.num_blocks,
         "block_size": view.state.block_size,
+        "base": plain_state(view.base),
         "attrs": dict(whole.attrs),
         "laws": [[law, bool(holds), told] for law, holds, told in whole.laws],
         "texts": None if whole.texts is None else whole.texts.as_json(),
@@ -76,7 +78,7 @@ def save(path: Path, whole: Saved) -> Path:
 
 
 def load(path: Path) -> Saved:
-    """Read a file that `save` wrote; earlier versions wrote no laws and texts.
+    """Read a file that `save` wrote; earlier versions wrote no laws, texts and beginnings.
 
     Raises
     ------
@@ -106,6 +108,7 @@ def load(path: Path) -> Saved:
             header["num_blocks"],
             header["block_size"],
             [(row["t_s"], row["tick"], _event(path, row)) for row in rows],
+            None if header.get("base") is None else state_of(header["base"]),
         )
         laws = [(str(law), bool(holds), str(told)) for law, holds, told in header.get("laws", ())]
         texts = TokenTexts.from_json(header.get("texts"))

@@ -24,6 +24,13 @@ from tests.trace.story import told
 TABLES = ("blocks", "block_events", "prefix_nodes", "feed", "tokens", "requests", "steps")
 
 
+def change_header(path: Path, **fields: object) -> None:
+    table = pq.read_table(path)
+    header = json.loads(table.schema.metadata[b"metrale_lab"]) | fields
+    metadata = {b"metrale_lab": json.dumps(header).encode()}
+    pq.write_table(table.replace_schema_metadata(metadata), path)
+
+
 def test_loaded_tables_equal_the_saved_ones(tmp_path: Path) -> None:
     trace = Trace(told().view(), {"model": "story"})
     path = trace.save(tmp_path / "run.parquet")
@@ -53,6 +60,33 @@ def test_texts_and_laws_of_a_lab_are_in_its_file(tmp_path: Path) -> None:
     assert len(trace.check()) > 10
 
 
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_what_outlives_a_reset_is_in_the_file(tmp_path: Path, hybrid: bool) -> None:
+    """Sizes, slots, adapters, captures, and how often each block was used."""
+    with scripted_lab(hybrid=hybrid, adapters=["a"]) as lab:
+        lab.generate(["onceuponatime"], max_tokens=6, progress=False, adapter="a")
+        lab.reset()
+        lab.generate(["onceuponaday"], max_tokens=6, progress=False)
+        lab.run_until_idle(timeout=60)
+        trace = lab.trace()
+    once = Trace.load(trace.save(tmp_path / "once.parquet"))
+    for again in (once, Trace.load(once.save(tmp_path / "twice.parquet"))):
+        for name in trace.frames.columns()["table"].unique():
+            ours, theirs = (getattr(one.frames, name)() for one in (again, trace))
+            pd.testing.assert_frame_equal(ours, theirs)
+        assert again.state() == trace.state()
+    assert trace.frames.memory()["bytes"].sum() > 0
+    assert len(trace.frames.adapters()) > 0
+
+
+@pytest.mark.parametrize("base", ["x", 3, [], {}, {"num_blocks": 4}])
+def test_a_beginning_that_is_none_is_refused(base: object, tmp_path: Path) -> None:
+    path = Trace(told().view(), {}).save(tmp_path / "run.parquet")
+    change_header(path, base=base)
+    with pytest.raises(ModelFormatError, match=r"run\.parquet"):
+        Trace.load(path)
+
+
 def test_a_file_without_texts_says_so(tmp_path: Path) -> None:
     again = Trace.load(Trace(told().view(), {}).save(tmp_path / "run.parquet"))
     assert again.frames.prefix_nodes()["text"].isna().all()
@@ -64,10 +98,7 @@ def test_a_file_without_texts_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("texts", ["x", 3, [], {"pieces": 3}, {"pieces": {"a": "b"}}])
 def test_texts_that_are_none_are_refused(texts: object, tmp_path: Path) -> None:
     path = Trace(told().view(), {}).save(tmp_path / "run.parquet")
-    table = pq.read_table(path)
-    header = json.loads(table.schema.metadata[b"metrale_lab"]) | {"texts": texts}
-    metadata = {b"metrale_lab": json.dumps(header).encode()}
-    pq.write_table(table.replace_schema_metadata(metadata), path)
+    change_header(path, texts=texts)
     with pytest.raises(ModelFormatError, match=r"run\.parquet"):
         Trace.load(path)
 
