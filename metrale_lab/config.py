@@ -68,8 +68,10 @@ class LabConfig:
         Events kept; older ones are overwritten and counted. Of ended requests one in ten events
         is remembered, at most 10,000.
     deterministic : bool
-        Fix threads (one), kernel path and block count, let no clock decide, and no request that
-        runs beside another change its scores in their last bits.
+        Fix threads (one), kernel path and block count, let no clock decide, and no row of a step
+        nor border of a prompt's chunks depend on who runs beside. Scores still differ in their last
+        bits when more of a prompt is reused, a preempted text is computed again, or an adapter of
+        another rank is loaded.
     threads : int or None
         Threads of the CPU's matrix products. None: all cores.
     seed : int

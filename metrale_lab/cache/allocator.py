@@ -176,9 +176,18 @@ class BlockAllocator:
             raise InvalidRequest(f"hold_blocks({blocks}): the number of blocks must be 0 or more.")
         hint = "Hold fewer blocks, or wait until requests end."
         self._make_room(blocks - len(self._held), "manual", NONE, hint)
-        while len(self._held) < blocks:
-            self._held.append(self.pool.alloc(HELD_OWNER, "manual"))
-        while len(self._held) > blocks:
+        before = len(self._held)
+        try:
+            while len(self._held) < blocks:
+                self._held.append(self.pool.alloc(HELD_OWNER, "manual"))
+        except BaseException:
+            self._let_go(before)
+            raise
+        self._let_go(blocks)
+
+    def _let_go(self, held: int) -> None:
+        """Give held blocks back until so many are left."""
+        while len(self._held) > held:
             self.pool.release(self._held[-1], HELD_OWNER, "manual")
             self._held.pop()
 

@@ -135,6 +135,28 @@ def test_without_a_tree_nothing_is_cached_or_evictable():
     cache.allocator.attach(0, Match((), (), 0))
 
 
+@pytest.mark.parametrize("fails", [1, 2, 3])
+def test_a_hold_that_fails_half_way_holds_what_was_held_before(monkeypatch, fails):
+    cache = make_cache()
+    cache.allocator.hold(2)
+    before, taken, alloc = cache.allocator.held, [], cache.pool.alloc
+
+    def failing(*arguments, **options):
+        taken.append(1)
+        if len(taken) == fails:
+            raise MemoryError
+        return alloc(*arguments, **options)
+
+    monkeypatch.setattr(cache.pool, "alloc", failing)
+    with pytest.raises(MemoryError):
+        cache.allocator.hold(5)
+    assert cache.allocator.held == before
+    assert cache.pool.free == cache.pool.total - 2
+    monkeypatch.undo()
+    cache.allocator.hold(5)
+    assert cache.pool.free == cache.pool.total - 5
+
+
 def test_hold_takes_free_blocks_then_cached_ones_and_gives_them_back():
     cache = make_cache()
     store(cache, tokens(96))

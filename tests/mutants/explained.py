@@ -42,7 +42,7 @@ EXPLAINED: dict[str, dict[str, str]] = {
         "while self.pool.free <= target:": _NONE_ENDS,
         "while self.pool.free != target:": _NONE_ENDS,
         "while self.pool.free is not target:": _NONE_ENDS,
-        "while len(self._held) != blocks:": "the loop before has made it at least so many",
+        "while len(self._held) != held:": "there are at least so many",
         "for block, node in zip(match.blocks, match.nodes, strict=False):": _COLUMNS,
         "for block, node in zip(done.acquired_blocks, done.acquired_nodes, strict=False):": (
             _COLUMNS
