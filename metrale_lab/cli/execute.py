@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import os
 import re
 import signal
@@ -20,6 +21,8 @@ from traitlets.config import Config
 
 from metrale_lab.cli.kernels import kernel_settings
 from metrale_lab.cli.notebook_file import read_notebook, set_parameters
+from metrale_lab.errors import WriteFailed
+from metrale_lab.files import replacing
 
 OUTPUT_WITHIN_S = 60  # after a cell's end; what comes later is lost, and nbclient's 4 are few
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -104,7 +107,7 @@ def execute(
         return report
     client = _Client(
         notebook,
-        timeout=int(cell_timeout),
+        timeout=math.ceil(cell_timeout),
         iopub_timeout=OUTPUT_WITHIN_S,
         config=Config(kernel_settings()),
         kernel_name="python3",
@@ -121,14 +124,26 @@ def execute(
         _run_cells(client, notebook, report)
         report.seconds = time.monotonic() - started
         if report.failure is not None and artifacts is not None:
-            folder = artifacts / f"{path.stem}-{turn}"
-            folder.mkdir(parents=True, exist_ok=True)
-            _leave_evidence(client, report, folder)
-            nbformat.write(notebook, folder / path.name)
-            (folder / "failure.txt").write_text(report.message + "\n", encoding="utf-8")
+            _keep(client, report, artifacts / f"{path.stem}-{turn}")
     if html is not None:
-        _write_html(notebook, html)
+        try:
+            _write_html(notebook, html)
+        except WriteFailed as error:
+            if report.failure is None:
+                raise
+            report.message += f" (no page: {error})"
     return report
+
+
+def _keep(client: _Client, report: Report, folder: Path) -> None:
+    """Leave behind what shows the failure; the failure is still told where that is refused."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _leave_evidence(client, report, folder)
+        nbformat.write(client.nb, folder / report.path.name)
+        (folder / "failure.txt").write_text(report.message + "\n", encoding="utf-8")
+    except OSError as error:
+        report.message += f" (not all evidence could be kept: {error})"
 
 
 def _run_cells(client: _Client, notebook: Any, report: Report) -> None:
@@ -196,5 +211,5 @@ def _write_html(notebook: Any, path: Path) -> None:
         # a progress line that has ended is an output without data
         cell["outputs"] = [one for one in cell["outputs"] if one.get("data", True)]
     body, _ = HTMLExporter(embed_images=True).from_notebook_node(notebook)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(body, encoding="utf-8")
+    with replacing(path) as scratch:
+        scratch.write_text(body, encoding="utf-8")

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from metrale_lab.arguments import shown
+from metrale_lab.arguments import LONGEST_WAIT_S, shown
 from metrale_lab.cli.execute import Failure, Report, execute
 from metrale_lab.cli.notebook_file import read_notebook
 from metrale_lab.counting import counted
-from metrale_lab.errors import InvalidRequest
-from metrale_lab.files import there
+from metrale_lab.errors import InvalidRequest, WriteFailed
+from metrale_lab.files import check_file, check_folder, there
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 PASSED, FAILED, USAGE, DIED, NOTHING = 0, 1, 2, 3, 5
+
+
+def seconds(value: float) -> float:
+    """A time limit as an option gives it; a usage error unless it is a positive finite number."""
+    if not (math.isfinite(value) and value > 0):
+        raise typer.BadParameter(f"{value} is no positive finite number of seconds.")
+    return min(value, LONGEST_WAIT_S)
 
 
 @app.callback()
@@ -31,8 +39,12 @@ def run(
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="name=value of the cell tagged parameters.")
     ] = None,
-    cell_timeout: Annotated[float, typer.Option(help="Seconds that one cell may take.")] = 120,
-    timeout: Annotated[float, typer.Option(help="Seconds that one notebook may take.")] = 1800,
+    cell_timeout: Annotated[
+        float, typer.Option(callback=seconds, help="Seconds that one cell may take, rounded up.")
+    ] = 120,
+    timeout: Annotated[
+        float, typer.Option(callback=seconds, help="Seconds that one notebook may take.")
+    ] = 1800,
     artifacts: Annotated[
         Path | None, typer.Option(help="Folder for what a failure leaves behind.")
     ] = None,
@@ -58,6 +70,7 @@ def run(
         raise typer.Exit(NOTHING)
     if html is not None and len(chosen) * repeat > 1:
         _usage("--html takes one notebook")
+    _check_places(artifacts, html)
     reports: list[Report] = []
     for path in chosen:
         for turn in range(repeat):
@@ -112,6 +125,16 @@ def _collect(paths: list[Path], keyword: str | None) -> list[Path]:
         except InvalidRequest as error:
             _usage(str(error))
     return chosen
+
+
+def _check_places(artifacts: Path | None, html: Path | None) -> None:
+    try:
+        if artifacts is not None:
+            check_folder(artifacts)
+        if html is not None:
+            check_file(html)
+    except WriteFailed as error:
+        _usage(str(error))
 
 
 def _parameters(assignments: list[str]) -> dict[str, Any]:

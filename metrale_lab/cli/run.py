@@ -13,10 +13,10 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
-from metrale_lab.arguments import shown, text, wait_s
+from metrale_lab.arguments import LONGEST_WAIT_S, number, refusal, shown, text
 from metrale_lab.cli.advice import told
 from metrale_lab.errors import InvalidRequest, MetraleError
-from metrale_lab.files import replacing, there
+from metrale_lab.files import check_file, replacing, there
 
 PYTHON_ONLY = ("processors",)  # arguments of `submit` that JSON cannot give
 
@@ -37,6 +37,8 @@ def run(
     """
     from metrale_lab import Lab
 
+    if out is not None:
+        check_file(out)
     lines = _read(prompts)
     with Lab(model, adapters=_adapters(adapter or [])) as lab:
         results = _serve(lab, lines, realtime)
@@ -70,19 +72,32 @@ def _read(prompts: str) -> list[dict[str, Any]]:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"{prompts}: cannot be read as UTF-8 text: {error}.") from None
     lines: list[dict[str, Any]] = []
-    for number, line in enumerate(content.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            one = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InvalidRequest(f"{prompts}, line {number}: not JSON ({error}).") from None
-        if not isinstance(one, dict):
-            raise InvalidRequest(f"{prompts}, line {number}: a JSON object is expected.")
-        arrival = one.get("arrival_s", 0.0)
-        one["arrival_s"] = wait_s(f"{prompts}, line {number}: arrival_s", arrival) or 0.0
-        lines.append(one)
+    for at, line in enumerate(content.splitlines(), start=1):
+        if line.strip():
+            lines.append(_request(f"{prompts}, line {at}", line))
     return lines
+
+
+def _request(where: str, line: str) -> dict[str, Any]:
+    try:
+        one = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"{where}: not JSON ({error}).") from None
+    if not isinstance(one, dict):
+        raise InvalidRequest(f"{where}: a JSON object is expected.")
+    try:
+        json.dumps(one.get("id"), allow_nan=False)
+    except (ValueError, RecursionError):
+        allowed = "a JSON value; NaN and Infinity are none"
+        raise refusal(f"{where}: id", one["id"], allowed) from None
+    arrival = one.get("arrival_s")
+    one["arrival_s"] = _arrival_s(where, 0.0 if arrival is None else arrival)
+    return one
+
+
+def _arrival_s(where: str, value: Any) -> float:
+    allowed = "a finite number of seconds, 0 or more"
+    return min(number(f"{where}: arrival_s", value, allowed, lambda s: s >= 0), LONGEST_WAIT_S)
 
 
 def _serve(lab: Any, lines: list[dict[str, Any]], realtime: bool) -> list[dict[str, Any]]:

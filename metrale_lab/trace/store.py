@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from metrale_lab.arguments import shown
 from metrale_lab.errors import ModelFormatError, TraceIncomplete
-from metrale_lab.files import replacing, there
+from metrale_lab.files import check_file, replacing, there
 from metrale_lab.trace.events import Event, NodeAdded
 from metrale_lab.trace.fold import Stamped
 from metrale_lab.trace.plain import plain_state, state_of
@@ -56,6 +56,7 @@ def save(path: Path, whole: Saved) -> Path:
     WriteFailed
         If the system refuses; nothing half-written is left.
     """
+    check_file(path)
     view = whole.view
     if view.dropped:
         raise TraceIncomplete(view.dropped, view.state.seq_no, view.dropped)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from metrale_lab.arguments import path as checked_path
-from metrale_lab.files import replacing
+from metrale_lab.files import check_file, replacing
 from metrale_lab.views.moment import Moment
 from metrale_lab.views.notebook import (
     PNG,
@@ -78,6 +78,7 @@ class Panel:
     def to_html(self, path: str | Path) -> Path:
         """Write one offline page with the recorded run; returns its path."""
         path = checked_path("path", path)
+        check_file(path)
         run = self._widgets.recorded()
         title = f"{self._widgets.name}: {', '.join(self.panels)}"
         source = page(run, self.panels, self.folded, self.size, title, self.text())

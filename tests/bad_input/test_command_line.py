@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from metrale_lab.cli.app import app
-from metrale_lab.errors import InvalidRequest, MetraleError
+from metrale_lab.errors import InvalidRequest, MetraleError, WriteFailed
 
 
 @pytest.mark.parametrize(
@@ -21,9 +21,25 @@ from metrale_lab.errors import InvalidRequest, MetraleError
         b'{"token_ids": [1], "max_tokens": ' + b"9" * 5000 + b"}",
         b'{"token_ids": [1], "arrival_s": "x"}',
         b'{"token_ids": [1], "arrival_s": NaN}',
+        b'{"token_ids": [1], "arrival_s": -0.5}',
+        b'{"token_ids": [1], "arrival_s": 1e999}',
+        b'{"token_ids": [1], "id": NaN}',
+        b'{"token_ids": [1], "id": [{"a": -1e999}]}',
         b"3",
     ],
-    ids=["utf-8", "json", "deep", "long number", "arrival", "nan", "no object"],
+    ids=[
+        "utf-8",
+        "json",
+        "deep",
+        "long number",
+        "arrival",
+        "nan",
+        "negative",
+        "infinite",
+        "id nan",
+        "id infinite",
+        "no object",
+    ],
 )
 def test_lines_that_are_no_requests(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "prompts.jsonl"
@@ -60,3 +76,17 @@ def test_results_of_any_text_are_written(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused = CliRunner().invoke(app, [*arguments, str(tmp_path / "file" / "out")])
     assert isinstance(refused.exception, MetraleError)
+
+
+@pytest.mark.parametrize("place", ["/", "folder", "file/out"])
+def test_a_place_for_no_results_is_refused_before_a_model_is_loaded(
+    place: str, tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "in").write_text('{"token_ids": [1]}')
+    out = str(tmp_path / place)
+    arguments = ["run", str(tmp_path / "in"), "--model", str(tmp_path / "nowhere"), "--out", out]
+    answer = CliRunner().invoke(app, arguments)
+    assert isinstance(answer.exception, WriteFailed)
+    assert f"{place}' cannot be written" in str(answer.exception)

@@ -60,6 +60,7 @@ def test_a_failing_cell_leaves_the_executed_notebook(tmp_path: Path) -> None:
 def test_time_and_dead_kernels_have_their_own_status(tmp_path: Path) -> None:
     slow = notebook(tmp_path / "slow.ipynb", "import time; time.sleep(60)")
     assert run(slow, "--cell-timeout", "1")[0] == 3
+    assert run(slow, "--cell-timeout", "0.5")[0] == 3
     dead = notebook(tmp_path / "dead.ipynb", "import os; os._exit(1)")
     assert run(dead)[0] == 3
 
@@ -89,6 +90,54 @@ def test_a_file_that_is_no_notebook_is_one_line_and_nothing_runs(
     assert len(output.strip().splitlines()) == 1
     assert "b.ipynb: no notebook" in output
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("option", ["--cell-timeout", "--timeout"])
+def test_time_limits_are_positive_finite_numbers(option: str, tmp_path: Path) -> None:
+    path = notebook(tmp_path / "a.ipynb", f"open({str(tmp_path / 'ran')!r}, 'w')")
+    for limit in ("0", "-0.0", "-5", "nan", "inf", "-inf", "1e999", "x"):
+        status, output = run(path, f"{option}={limit}")
+        assert status == 2, limit
+        assert option in output
+    assert not (tmp_path / "ran").exists()
+    assert run(path, option, "1e300")[0] == 0
+    assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "place"),
+    [
+        ("--html", "/"),
+        ("--html", "folder"),
+        ("--html", "file/a.html"),
+        ("--artifacts", "file"),
+        ("--artifacts", "file/art"),
+    ],
+)
+def test_places_that_cannot_be_written_are_one_line_and_nothing_runs(
+    option: str, place: str, tmp_path: Path
+) -> None:
+    path = notebook(tmp_path / "a.ipynb", f"open({str(tmp_path / 'ran')!r}, 'w')", "1 / 0")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    status, output = run(path, option, tmp_path / place)
+    assert status == 2
+    assert len(output.strip().splitlines()) == 1
+    assert f"{place}' cannot be written" in output
+    assert "Give the path" in output or "Give a path" in output
+    assert not (tmp_path / "ran").exists()
+
+
+def test_evidence_that_cannot_be_kept_hides_no_failure(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    path = notebook(tmp_path / "a.ipynb", f"import os; os.mkdir({str(page)!r}); 1 / 0")
+    (tmp_path / "art").mkdir()
+    (tmp_path / "art" / "a-0").touch()
+    status, output = run(path, "--artifacts", tmp_path / "art", "--html", page)
+    assert status == 1
+    assert "ZeroDivisionError" in output
+    assert "not all evidence could be kept" in output
+    assert "no page: " in output
 
 
 def test_collecting(tmp_path: Path) -> None:

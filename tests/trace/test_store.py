@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pandas as pd
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrale_lab.errors import ModelFormatError, TraceIncomplete
+from metrale_lab.errors import ModelFormatError, TraceIncomplete, WriteFailed
 from metrale_lab.recorded import Trace
 from metrale_lab.testing import scripted_lab
 from metrale_lab.trace.recorder import Recorder
@@ -159,6 +160,19 @@ def test_a_record_with_gaps_is_not_saved(tmp_path: Path) -> None:
     assert small.dropped > 0
     with pytest.raises(TraceIncomplete):
         Trace(small.view(), {}).save(tmp_path / "run.parquet")
+
+
+@pytest.mark.parametrize("place", ["/", "folder", "file/run.parquet", "loop", "pipe"])
+def test_a_place_for_no_file_is_refused_by_name(place: str, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    os.mkfifo(tmp_path / "pipe")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(WriteFailed, match=rf"{place}' cannot be written: .*\. (Give|Free)"):
+        Trace(told().view(), {}).save(tmp_path / place)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert (tmp_path / "file").read_text() == "kept"
 
 
 def test_other_files_are_refused_by_name(tmp_path: Path) -> None:
