@@ -32,6 +32,12 @@ def change_header(path: Path, **fields: object) -> None:
     pq.write_table(table.replace_schema_metadata(metadata), path)
 
 
+def assert_same_tables(ours: Trace, theirs: Trace) -> None:
+    for name in theirs.frames.columns()["table"].unique():
+        pair = [getattr(one.frames, name)() for one in (ours, theirs)]
+        pd.testing.assert_frame_equal(*pair)
+
+
 def test_loaded_tables_equal_the_saved_ones(tmp_path: Path) -> None:
     trace = Trace(told().view(), {"model": "story"})
     path = trace.save(tmp_path / "run.parquet")
@@ -49,9 +55,7 @@ def test_texts_and_laws_of_a_lab_are_in_its_file(tmp_path: Path) -> None:
         trace = lab.trace()
     once = Trace.load(trace.save(tmp_path / "once.parquet"))
     for again in (once, Trace.load(once.save(tmp_path / "twice.parquet"))):
-        for name in trace.frames.columns()["table"].unique():
-            ours, theirs = (getattr(one.frames, name)() for one in (again, trace))
-            pd.testing.assert_frame_equal(ours, theirs)
+        assert_same_tables(again, trace)
         assert again.check().equals(trace.check())
         then = [one.at(2).prefix_nodes()["text"] for one in (again, trace)]
         pd.testing.assert_series_equal(*then)
@@ -72,9 +76,7 @@ def test_what_outlives_a_reset_is_in_the_file(tmp_path: Path, hybrid: bool) -> N
         trace = lab.trace()
     once = Trace.load(trace.save(tmp_path / "once.parquet"))
     for again in (once, Trace.load(once.save(tmp_path / "twice.parquet"))):
-        for name in trace.frames.columns()["table"].unique():
-            ours, theirs = (getattr(one.frames, name)() for one in (again, trace))
-            pd.testing.assert_frame_equal(ours, theirs)
+        assert_same_tables(again, trace)
         assert again.state() == trace.state()
     assert trace.frames.memory()["bytes"].sum() > 0
     assert len(trace.frames.adapters()) > 0
